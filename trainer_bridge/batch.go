@@ -1,0 +1,172 @@
+package trainerbridge
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// Row is one training sequence. All slices have the length T of Tokens; element t speaks of token t given tokens
+// before it, so element 0 is never trained.
+type Row struct {
+	Episode    string
+	Tokens     []int32
+	Logprobs   []float32 // the sampler's; 0 where not sampled
+	Versions   []int32   // weight version; -1 where not sampled
+	Mask       []bool    // token t is trained
+	Advantages []float32 // read only where Mask is true
+}
+
+// Batch names a batch file for [Client.Update].
+type Batch struct {
+	ID     string // unique within a run; weights that already hold it refuse it
+	Path   string // Arrow IPC file as WriteBatch makes it, on a file system that the trainer sees
+	SHA256 string // hex digest of the file
+}
+
+// batchSchema is proto/batch.schema in Arrow's terms (a test compares them).
+var batchSchema = arrow.NewSchema([]arrow.Field{
+	{Name: "episode", Type: arrow.BinaryTypes.String},
+	{Name: "tokens", Type: arrow.ListOf(arrow.PrimitiveTypes.Int32)},
+	{Name: "logprobs", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)},
+	{Name: "versions", Type: arrow.ListOf(arrow.PrimitiveTypes.Int32)},
+	{Name: "mask", Type: arrow.ListOf(arrow.FixedWidthTypes.Boolean)},
+	{Name: "advantages", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)},
+}, nil)
+
+const opBatch = "trainerbridge: write batch"
+
+// validateRow reports what is wrong with row i, naming row and field.
+func validateRow(i int, r *Row) error {
+	n := len(r.Tokens)
+	bad := func(field, format string, args ...any) error {
+		return milepost.E(opBatch, milepost.KindInvalid, "row %d (episode %q): %s "+format, append([]any{i, r.Episode, field}, args...)...)
+	}
+	if r.Episode == "" {
+		return bad("episode", "is empty; allowed: the episode's id")
+	}
+	if n == 0 {
+		return bad("tokens", "is empty; allowed: one token or more")
+	}
+	for _, f := range []struct {
+		name   string
+		length int
+	}{{"logprobs", len(r.Logprobs)}, {"versions", len(r.Versions)}, {"mask", len(r.Mask)}, {"advantages", len(r.Advantages)}} {
+		if f.length != n {
+			return bad(f.name, "has %d elements; allowed: %d, as many as tokens", f.length, n)
+		}
+	}
+	if r.Mask[0] {
+		return bad("mask", "trains element 0, which no token precedes; allowed: false there")
+	}
+	for t := range n {
+		if r.Tokens[t] < 0 {
+			return bad("tokens", "has %d at %d; allowed: 0 or more", r.Tokens[t], t)
+		}
+		if !finite(r.Advantages[t]) {
+			return bad("advantages", "has %v at %d; allowed: finite numbers", r.Advantages[t], t)
+		}
+		if l := r.Logprobs[t]; !finite(l) || l > 1e-3 {
+			return bad("logprobs", "has %v at %d; allowed: finite numbers of at most 0", l, t)
+		}
+		if r.Mask[t] && r.Versions[t] < 0 {
+			return bad("versions", "has %d at %d, a trained token; allowed: the weight version that sampled it", r.Versions[t], t)
+		}
+	}
+	return nil
+}
+
+func finite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }
+
+// WriteBatch writes rows as an Arrow IPC file of the schema in proto/batch.schema and returns the SHA-256 of the file
+// as hex. The file appears whole or not at all, and is synced to disk. A row that breaks a rule of [Row] is an error of
+// kind invalid that names row and field; a disk that fails is unavailable.
+func WriteBatch(path string, rows []Row) (string, error) {
+	if len(rows) == 0 {
+		return "", milepost.E(opBatch, milepost.KindInvalid, "the batch has no rows; allowed: one or more")
+	}
+	for i := range rows {
+		if err := validateRow(i, &rows[i]); err != nil {
+			return "", err
+		}
+	}
+	record := buildRecord(rows)
+	defer record.Release()
+
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*")
+	if err != nil {
+		return "", milepost.Wrap(opBatch, milepost.KindUnavailable, err)
+	}
+	defer os.Remove(tmp.Name()) // nothing is left where the rename did not happen
+	sum, err := writeRecord(tmp, record)
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return "", milepost.Wrap(opBatch, milepost.KindUnavailable, err)
+	}
+	return sum, nil
+}
+
+// writeRecord writes one record batch as an IPC file, syncs it and returns its SHA-256.
+func writeRecord(f *os.File, record arrow.RecordBatch) (string, error) {
+	hash := sha256.New()
+	out := bufio.NewWriterSize(io.MultiWriter(f, hash), 1<<20)
+	w, err := ipc.NewFileWriter(onlyWriter{out}, ipc.WithSchema(batchSchema))
+	if err != nil {
+		return "", err
+	}
+	if err := w.Write(record); err != nil {
+		return "", err
+	}
+	if err := w.Close(); err != nil {
+		return "", err
+	}
+	if err := out.Flush(); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)), f.Sync()
+}
+
+// onlyWriter hides every method but Write, so that the Arrow writer neither seeks nor closes.
+type onlyWriter struct{ io.Writer }
+
+func buildRecord(rows []Row) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, batchSchema)
+	defer b.Release()
+	episode := b.Field(0).(*array.StringBuilder)
+	list := func(i int) (*array.ListBuilder, array.Builder) {
+		l := b.Field(i).(*array.ListBuilder)
+		return l, l.ValueBuilder()
+	}
+	tokens, tokenValues := list(1)
+	logprobs, logprobValues := list(2)
+	versions, versionValues := list(3)
+	mask, maskValues := list(4)
+	advantages, advantageValues := list(5)
+	for _, r := range rows {
+		episode.Append(r.Episode)
+		for _, l := range []*array.ListBuilder{tokens, logprobs, versions, mask, advantages} {
+			l.Append(true)
+		}
+		tokenValues.(*array.Int32Builder).AppendValues(r.Tokens, nil)
+		logprobValues.(*array.Float32Builder).AppendValues(r.Logprobs, nil)
+		versionValues.(*array.Int32Builder).AppendValues(r.Versions, nil)
+		maskValues.(*array.BooleanBuilder).AppendValues(r.Mask, nil)
+		advantageValues.(*array.Float32Builder).AppendValues(r.Advantages, nil)
+	}
+	return b.NewRecordBatch()
+}
