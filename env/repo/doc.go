@@ -3,7 +3,7 @@
 //
 // Where things live, one subject per file:
 //
-//	cache.go        the one policy on which paths never count as changes
+//	cache.go        the policy on which paths never count as changes
 //	index.go        a tree as a map of paths, and its git tree id without calling git
 //	delta.go        the difference base → tree: checks, and making it from a sandbox's changes
 //	blobs.go        the content-addressed blob store

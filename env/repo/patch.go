@@ -29,7 +29,7 @@ func Patch(ctx context.Context, b *Base, delta []milepost.TreeChange, blobs Blob
 		return "", milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	defer s.remove()
-	var info bytes.Buffer // for git update-index -z --index-info: "<mode> <hash>\t<path>\0", mode 0 removes
+	var info bytes.Buffer     // for git update-index -z --index-info: "<mode> <hash>\t<path>\0", mode 0 removes
 	for _, c := range delta { // removals first: a directory may become a file
 		if c.Deleted {
 			fmt.Fprintf(&info, "0 %s\t%s\x00", strings.Repeat("0", 40), c.Path)
