@@ -1,0 +1,48 @@
+package credit
+
+import (
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+)
+
+// deviation says how a group of numbers is centred and scaled.
+type deviation int
+
+const (
+	sampleStd     deviation = iota // (x-mean)/(std+eps), std with n-1
+	populationStd                  // (x-mean)/(std+eps), std with n
+	meanOnly                       // x-mean
+)
+
+// deviation returns meanOnly where group_norm asks for it and scaled otherwise.
+func (c *Config) deviation(scaled deviation) deviation {
+	if c.GroupNorm == NormMean {
+		return meanOnly
+	}
+	return scaled
+}
+
+// normalise centres and scales x in place. A group of one and all-equal numbers give exactly 0.
+func normalise(x []float64, d deviation, eps float64) {
+	if allEqual(x) {
+		clear(x)
+		return
+	}
+	mean, std := stat.MeanStdDev(x, nil)
+	if d == populationStd {
+		mean, std = stat.PopMeanStdDev(x, nil)
+	}
+	floats.AddConst(-mean, x)
+	if d != meanOnly {
+		floats.Scale(1/(std+eps), x)
+	}
+}
+
+func allEqual(x []float64) bool {
+	for _, v := range x {
+		if v != x[0] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,51 @@
+package credit
+
+import (
+	"math"
+
+	"github.com/milepost-rl/milepost"
+	"gonum.org/v1/gonum/stat"
+)
+
+// reinforcePPBaseline: A = R-mean, then whitened over the update's trained tokens. Source: REINFORCE++-baseline in
+// verl. [Engine.Assign] gives A before whitening, as `credit recompute` prints it; [Engine.Whiten] does the rest.
+func reinforcePPBaseline(c *Config, g *group, out [][]float64) error { return drGRPO(c, g, out) }
+
+// whitenEps is verl's constant in masked_whiten.
+const whitenEps = 1e-8
+
+// Whiten finishes A_out over a whole update where the estimator asks for it (reinforce_pp_baseline) and does nothing
+// for the others: A_out becomes (A_out-mean)/sqrt(var+1e-8) with mean and variance (n-1) over all trained tokens, and
+// the advantage is recomputed. inputs and r are those of one [Engine.Assign]; a step weighs as many tokens as it
+// sampled (TokenEnd-TokenStart). Fewer than two trained tokens give 0.
+func (e *Engine) Whiten(inputs []Input, r *Result) error {
+	if !whitened[e.cfg.Estimator] {
+		return nil
+	}
+	if len(inputs) != len(r.Episodes) {
+		return milepost.E("credit: whiten", milepost.KindInvalid, "%d inputs but %d episodes of credit", len(inputs), len(r.Episodes))
+	}
+	var values, tokens []float64
+	total := 0.0
+	for i, c := range r.Episodes {
+		for t := range c.Steps {
+			s := &inputs[i].Episode.Steps[t]
+			n := float64(max(0, s.TokenEnd-s.TokenStart))
+			values, tokens, total = append(values, c.Steps[t].AOut), append(tokens, n), total+n
+		}
+	}
+	mean, scale := 0.0, 0.0
+	if total >= 2 && !allEqual(values) {
+		var variance float64
+		mean, variance = stat.MeanVariance(values, tokens)
+		scale = 1 / math.Sqrt(variance+whitenEps)
+	}
+	for _, c := range r.Episodes {
+		for t := range c.Steps {
+			s := &c.Steps[t]
+			s.AOut = (s.AOut - mean) * scale
+			s.Advantage = e.cfg.OutcomeWeight*s.AOut + s.P
+		}
+	}
+	return checkFinite(r.Episodes)
+}
