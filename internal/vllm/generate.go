@@ -1,0 +1,186 @@
+package vllm
+
+import (
+	"context"
+	"math"
+	"net/http"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// Params says how to sample one turn. The server must run with --generation-config vllm, or the model's own defaults
+// leak into what is not named here, and with --logprobs-mode processed_logprobs, or logprobs are those before
+// temperature and not of what was sampled from.
+type Params struct {
+	Temperature float64 // 0 is greedy
+	TopP        float64 // 1 is off; anything else biases the importance ratio
+	MaxTokens   int
+	Seed        int64
+	Stop        []int32 // token ids that end the turn; they are part of the sample
+	MinTokens   int     // no stop before this many; 0 outside of canaries
+}
+
+// Generation is one sampled turn. IDs are the truth; Text is the server's decoding of them.
+type Generation struct {
+	IDs      []int32
+	Logprobs []float32 // of IDs[i] under the distribution it was sampled from
+	Versions []int32   // weight version IDs[i] was sampled under
+	// Text leaves out the stop token where one ended the turn, and shows special tokens. Where bytes are no valid UTF-8
+	// it holds U+FFFD or, at the very end, nothing.
+	Text   string
+	Finish string // stop, length or abort
+}
+
+// Conform checks that the per-token streams are aligned: same length, finite logprobs.
+func (g *Generation) conform(op, server string) error {
+	if len(g.Logprobs) != len(g.IDs) || len(g.Versions) != len(g.IDs) {
+		return milepost.E(op, milepost.KindCorrupt, "%s: %d token ids, %d logprobs, %d versions in one answer",
+			server, len(g.IDs), len(g.Logprobs), len(g.Versions))
+	}
+	for i, lp := range g.Logprobs {
+		if f := float64(lp); math.IsNaN(f) || math.IsInf(f, 0) || f <= -9999 {
+			return milepost.E(op, milepost.KindCorrupt, "%s: logprob of sampled token %d is %v", server, i, lp)
+		}
+	}
+	return nil
+}
+
+// span is a run of output tokens [Start, End) sampled under one weight version.
+type span struct {
+	Version string `json:"version"`
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
+}
+
+// spread turns spans into one version per token; the spans must cover [0, n) in order without holes.
+func spread(op, server string, spans []span, n int) ([]int32, error) {
+	out := make([]int32, 0, n)
+	for _, s := range spans {
+		v, err := ParseVersion(s.Version)
+		if err != nil {
+			return nil, milepost.E(op, milepost.KindCorrupt, "%s: %w", server, err)
+		}
+		if s.Start != len(out) || s.End < s.Start || s.End > n {
+			return nil, milepost.E(op, milepost.KindCorrupt, "%s: weight versions %v do not cover %d tokens in order", server, spans, n)
+		}
+		for range s.End - s.Start {
+			out = append(out, v)
+		}
+	}
+	if len(out) != n {
+		return nil, milepost.E(op, milepost.KindCorrupt, "%s: weight versions %v do not cover %d tokens", server, spans, n)
+	}
+	return out, nil
+}
+
+type sampling struct {
+	Temperature       float64 `json:"temperature"`
+	TopP              float64 `json:"top_p"`
+	TopK              int     `json:"top_k"`
+	MinP              float64 `json:"min_p"`
+	MaxTokens         int     `json:"max_tokens"`
+	MinTokens         int     `json:"min_tokens,omitempty"`
+	Seed              int64   `json:"seed"`
+	StopTokenIDs      []int32 `json:"stop_token_ids,omitempty"`
+	Logprobs          int     `json:"logprobs"`
+	SkipSpecialTokens bool    `json:"skip_special_tokens"`
+	SpacesBetween     bool    `json:"spaces_between_special_tokens"`
+}
+
+func (p Params) sampling() sampling {
+	return sampling{
+		Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, Seed: p.Seed,
+		StopTokenIDs: p.Stop,
+	}
+}
+
+// Generate samples one turn after prompt with /inference/v1/generate (server flag --enable-scale-out). Session goes out
+// as X-Session-ID. An aborted generation is KindUnavailable.
+func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p Params) (*Generation, error) {
+	const op = "vllm: generate"
+	in := struct {
+		Model    string   `json:"model,omitempty"`
+		TokenIDs []int32  `json:"token_ids"`
+		Sampling sampling `json:"sampling_params"`
+		Output   string   `json:"output_mode"`
+	}{c.model, prompt, p.sampling(), "text"}
+	var out struct {
+		Choices []struct {
+			Finish   string  `json:"finish_reason"`
+			TokenIDs []int32 `json:"token_ids"`
+			Text     string  `json:"text"`
+			Logprobs struct {
+				Content []struct {
+					Logprob float32 `json:"logprob"`
+				} `json:"content"`
+			} `json:"logprobs"`
+			Versions []span `json:"weight_versions"`
+		} `json:"choices"`
+	}
+	if err := c.do(ctx, request{op: op, method: http.MethodPost, path: "/inference/v1/generate", session: session, in: in, out: &out}); err != nil {
+		return nil, err
+	}
+	if len(out.Choices) != 1 {
+		return nil, milepost.E(op, milepost.KindCorrupt, "%s: %d choices in the answer, want 1", c.url, len(out.Choices))
+	}
+	choice := out.Choices[0]
+	if choice.Finish == "abort" {
+		return nil, milepost.E(op, milepost.KindUnavailable, "%s: the server aborted the request", c.url)
+	}
+	g := &Generation{IDs: choice.TokenIDs, Text: choice.Text, Finish: choice.Finish}
+	for _, t := range choice.Logprobs.Content {
+		g.Logprobs = append(g.Logprobs, t.Logprob)
+	}
+	var err error
+	if g.Versions, err = spread(op, c.url, choice.Versions, len(g.IDs)); err != nil {
+		return nil, err
+	}
+	return g, g.conform(op, c.url)
+}
+
+// Complete samples one turn after prompt with /v1/completions, token ids in and out, for servers without
+// --enable-scale-out. That route names no weight version: the server's version is read before and after, and where they
+// differ every token of the turn takes the older one, which overstates staleness and never understates it.
+func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p Params) (*Generation, error) {
+	const op = "vllm: complete"
+	before, err := c.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in := struct {
+		Model  string  `json:"model,omitempty"`
+		Prompt []int32 `json:"prompt"`
+		sampling
+		ReturnIDs bool `json:"return_token_ids"`
+	}{c.model, prompt, p.sampling(), true}
+	var out struct {
+		Choices []struct {
+			Finish   string  `json:"finish_reason"`
+			TokenIDs []int32 `json:"token_ids"`
+			Text     string  `json:"text"`
+			Logprobs struct {
+				TokenLogprobs []float32 `json:"token_logprobs"`
+			} `json:"logprobs"`
+		} `json:"choices"`
+	}
+	if err := c.do(ctx, request{op: op, method: http.MethodPost, path: "/v1/completions", session: session, in: in, out: &out}); err != nil {
+		return nil, err
+	}
+	after, err := c.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Choices) != 1 {
+		return nil, milepost.E(op, milepost.KindCorrupt, "%s: %d choices in the answer, want 1", c.url, len(out.Choices))
+	}
+	choice := out.Choices[0]
+	if choice.Finish == "abort" {
+		return nil, milepost.E(op, milepost.KindUnavailable, "%s: the server aborted the request", c.url)
+	}
+	g := &Generation{IDs: choice.TokenIDs, Text: choice.Text, Finish: choice.Finish, Logprobs: choice.Logprobs.TokenLogprobs}
+	g.Versions = make([]int32, len(g.IDs))
+	for i := range g.Versions {
+		g.Versions[i] = min(before, after)
+	}
+	return g, g.conform(op, c.url)
+}

@@ -1,0 +1,212 @@
+package policy
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/rollout"
+)
+
+// The routes a token model can sample by, and the places where tools are described.
+const (
+	APIGenerate    = "generate"    // /inference/v1/generate and /v1/chat/completions/render (server flag --enable-scale-out)
+	APICompletions = "completions" // /v1/completions and /tokenize
+
+	ToolsTemplate = "template" // the chat template renders them
+	ToolsSystem   = "system"   // they are written into the system message
+)
+
+// TokenConfig says how the token-exact model speaks to its servers.
+type TokenConfig struct {
+	API            string         `yaml:"api"`             // generate or completions
+	Tools          string         `yaml:"tools"`           // template or system
+	TemplateKwargs map[string]any `yaml:"template_kwargs"` // extra arguments of the chat template
+}
+
+// DefaultTokenConfig is every default.
+func DefaultTokenConfig() TokenConfig { return TokenConfig{API: APIGenerate, Tools: ToolsTemplate} }
+
+// Validate checks every field.
+func (c TokenConfig) Validate() error {
+	const op = "policy: token model configuration"
+	if c.API != APIGenerate && c.API != APICompletions {
+		return milepost.E(op, milepost.KindInvalid, "api %q is not one of: %s, %s", c.API, APIGenerate, APICompletions)
+	}
+	if c.Tools != ToolsTemplate && c.Tools != ToolsSystem {
+		return milepost.E(op, milepost.KindInvalid, "tools %q is not one of: %s, %s", c.Tools, ToolsTemplate, ToolsSystem)
+	}
+	return nil
+}
+
+// TokenModel is the model that training uses: token ids in, token ids out, over a pool of vLLM servers that serve the
+// same model and tokenizer.
+//
+// Invariant of every conversation: the prompt of turn t+1 starts with the prompt and the sample of turn t, id for id.
+// History is never rendered again; text is only ever decoded to be parsed. Every sampled token keeps the logprob of the
+// distribution it was sampled from and the weight version it was sampled under; where the temperature is not 1 that is
+// the distribution after temperature (server flag --logprobs-mode processed_logprobs), so a trainer must divide its
+// logits by the same temperature.
+type TokenModel struct {
+	pool *Pool
+	cfg  TokenConfig
+
+	mu       sync.Mutex // held while the template is derived: conversations that open meanwhile need it too
+	template *template
+	maxLen   int // the server's longest context
+	toolsOK  map[string]bool
+}
+
+var _ rollout.Model = (*TokenModel)(nil)
+
+// NewTokenModel checks the configuration; it contacts no server. Ready does, or the first Open.
+func NewTokenModel(pool *Pool, cfg TokenConfig) (*TokenModel, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &TokenModel{pool: pool, cfg: cfg, toolsOK: map[string]bool{}}, nil
+}
+
+// Ready derives the chat template's way from the server, once, and refuses with KindInvalid, saying what differs, one
+// that does not keep histories as they were.
+func (m *TokenModel) Ready(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.template != nil {
+		return nil
+	}
+	r := pooled{m, ""}
+	t, err := deriveTemplate(ctx, r, m.cfg.TemplateKwargs)
+	if err != nil {
+		return milepost.Wrap("policy: derive chat template", milepost.KindUnavailable, err)
+	}
+	_, err = m.pool.Do(ctx, "", func(ctx context.Context, c *vllm.Client) (err error) {
+		_, m.maxLen, err = c.Tokenize(ctx, dummyText)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.template = t
+	return nil
+}
+
+// Open renders the opening on the server and starts a conversation.
+func (m *TokenModel) Open(ctx context.Context, o rollout.Opening) (rollout.Conversation, error) {
+	const op = "policy: open"
+	if o.Sampling.MaxTurnTokens < 1 {
+		return nil, milepost.E(op, milepost.KindInvalid, "sampling.MaxTurnTokens is %d; it must be at least 1", o.Sampling.MaxTurnTokens)
+	}
+	if err := m.Ready(ctx); err != nil {
+		return nil, err
+	}
+	c := &conversation{model: m, o: o, room: m.maxLen}
+	if o.MaxContext > 0 {
+		c.room = min(c.room, o.MaxContext)
+	}
+	ids, err := m.openingTokens(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) >= c.room {
+		return nil, milepost.E(op, milepost.KindLimit, "the prompt has %d tokens, the context %d", len(ids), c.room)
+	}
+	c.seq.context(ids...)
+	return c, nil
+}
+
+func (m *TokenModel) openingTokens(ctx context.Context, o rollout.Opening) ([]int32, error) {
+	r := pooled{m, o.Session}
+	messages, tools := o.Messages, o.Tools
+	if m.cfg.Tools == ToolsSystem {
+		var err error
+		if messages, err = withTools(messages, tools); err != nil {
+			return nil, err
+		}
+		tools = nil
+	}
+	p := vllm.Prompt{Tools: specs(tools), Generation: true, Kwargs: m.cfg.TemplateKwargs}
+	for _, msg := range messages {
+		p.Messages = append(p.Messages, vllm.Message{Role: string(msg.Role), Content: m.template.neutral(msg.Content)})
+	}
+	ids, err := r.render(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return ids, m.checkTools(ctx, r, p, ids)
+}
+
+// checkTools makes sure, once per list of tools, that the template shows them: one that ignores them gives a policy
+// that was never told what it can do.
+func (m *TokenModel) checkTools(ctx context.Context, r pooled, p vllm.Prompt, with []int32) error {
+	if len(p.Tools) == 0 {
+		return nil
+	}
+	var key string
+	for _, t := range p.Tools {
+		key += t.Name + "\x00"
+	}
+	m.mu.Lock()
+	known := m.toolsOK[key]
+	m.mu.Unlock()
+	if known {
+		return nil
+	}
+	p.Tools = nil
+	without, err := r.render(ctx, p)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(with, without) {
+		return milepost.E("policy: open", milepost.KindInvalid,
+			"the server's chat template does not render tools; set the token model's tools to %q", ToolsSystem)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.toolsOK[key] = true
+	return nil
+}
+
+// pooled is a renderer over the model's pool, for one session.
+type pooled struct {
+	m       *TokenModel
+	session string
+}
+
+func (r pooled) render(ctx context.Context, p vllm.Prompt) (ids []int32, err error) {
+	_, err = r.m.pool.Do(ctx, r.session, func(ctx context.Context, c *vllm.Client) (err error) {
+		if r.m.cfg.API == APIGenerate {
+			ids, err = c.Render(ctx, p)
+		} else {
+			ids, err = c.RenderTokenize(ctx, p)
+		}
+		return scaleOut(r.m.cfg.API, err)
+	})
+	return ids, err
+}
+
+func (r pooled) tokenize(ctx context.Context, text string) (ids []int32, err error) {
+	_, err = r.m.pool.Do(ctx, r.session, func(ctx context.Context, c *vllm.Client) (err error) {
+		ids, _, err = c.Tokenize(ctx, text)
+		return err
+	})
+	return ids, err
+}
+
+func (r pooled) detokenize(ctx context.Context, ids []int32) (text string, err error) {
+	_, err = r.m.pool.Do(ctx, r.session, func(ctx context.Context, c *vllm.Client) (err error) {
+		text, err = c.Detokenize(ctx, ids)
+		return err
+	})
+	return text, err
+}
+
+// scaleOut adds what to do to a missing route.
+func scaleOut(api string, err error) error {
+	if api == APIGenerate && milepost.KindOf(err) == milepost.KindNotFound {
+		return milepost.E("policy: request", milepost.KindInvalid, "%w; start the server with --enable-scale-out, or set the token model's api to %q", err, APICompletions)
+	}
+	return err
+}
