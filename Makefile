@@ -1,0 +1,36 @@
+# Milepost: one set of targets for a laptop and for CI.
+#   make quickstart   everything from nothing to a better policy (installs what is missing)
+#   make test         make check, then every test; the last line is "N passed, N failed, N skipped"
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+.PHONY: build deps quickstart test check bench e2e-real generate fmt
+
+ENVS := trainer_bridge/python/envs/install
+QUICKSTART_DIR ?= runs/quickstart
+
+build: ## the milepost binary
+	go build -o bin/milepost ./cmd/milepost
+
+deps: ## system packages and the pinned Python environments
+	@build/deps
+
+quickstart: deps build
+	bin/milepost quickstart --set run.dir=$(QUICKSTART_DIR) $(ARGS)
+
+check: deps
+	@build/check
+
+test: deps
+	@build/test
+
+bench: deps build
+	@build/bench
+
+e2e-real: deps build
+	@build/e2e-real
+
+generate:
+	trainer_bridge/generate.sh
+
+fmt:
+	gofmt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')

@@ -1,0 +1,66 @@
+package orchestrator
+
+import (
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// Config is the schedule of a run: how much is sampled, when it is evaluated, when it ends.
+type Config struct {
+	GroupsPerUpdate int `yaml:"groups_per_update"` // tasks sampled for one update
+	GroupSize       int `yaml:"group_size"`        // episodes of each
+	Concurrency     int `yaml:"concurrency"`       // episodes under way at once
+	MaxRetries      int `yaml:"max_retries"`       // times an episode lost to infrastructure is run again
+
+	MaxUpdates int           `yaml:"max_updates"` // stop after this many updates
+	MaxWall    time.Duration `yaml:"max_wall"`    // start no update after this much active time; 0 = no bound
+	EvalEvery  int           `yaml:"eval_every"`  // validate after every so many updates; 0 = never
+	Patience   int           `yaml:"patience"`    // stop after so many validations without a better rate; 0 = never
+
+	EvalSamples       int `yaml:"eval_samples"`       // attempts per held-out task
+	ValidationSamples int `yaml:"validation_samples"` // attempts per validation task
+
+	// KeepGroup says which groups train: advantage (some |A_t| > 1e-9) or outcome (rewards differ). The rest is dropped.
+	KeepGroup string `yaml:"keep_group"`
+	// Barrier bounds how long a finished batch waits for its probes; what is late then is untrusted, not zero.
+	Barrier time.Duration `yaml:"barrier"`
+	// CheckpointEvery is the number of updates between trainer checkpoints; batches since the last are replayed on resume.
+	CheckpointEvery int `yaml:"checkpoint_every"`
+	// Retention says what is kept of checkpoints, weights and batches.
+	Retention Retention `yaml:"retention"`
+}
+
+// DefaultConfig returns the schedule of the paper's bug-repair runs (SWE-MILE, arXiv 2609.32631: 16 rollouts by 12 groups).
+func DefaultConfig() Config {
+	return Config{
+		GroupsPerUpdate: 12, GroupSize: 16, Concurrency: 32, MaxRetries: 2,
+		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1,
+		KeepGroup: "advantage", Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
+	}
+}
+
+// Validate names the first field that is out of range and what is allowed.
+func (c Config) Validate() error {
+	const op = "orchestrator: schedule"
+	for _, f := range []struct {
+		name     string
+		got, min int
+	}{
+		{"groups_per_update", c.GroupsPerUpdate, 1}, {"group_size", c.GroupSize, 1}, {"concurrency", c.Concurrency, 1},
+		{"max_retries", c.MaxRetries, 0}, {"max_updates", c.MaxUpdates, 0}, {"eval_every", c.EvalEvery, 0},
+		{"patience", c.Patience, 0}, {"eval_samples", c.EvalSamples, 1}, {"validation_samples", c.ValidationSamples, 1},
+		{"checkpoint_every", c.CheckpointEvery, 1},
+	} {
+		if f.got < f.min {
+			return milepost.E(op, milepost.KindInvalid, "schedule.%s is %d; allowed: %d or more", f.name, f.got, f.min)
+		}
+	}
+	if c.MaxWall < 0 || c.Barrier <= 0 {
+		return milepost.E(op, milepost.KindInvalid, "schedule.max_wall must not be negative and schedule.barrier must be positive (got %v, %v)", c.MaxWall, c.Barrier)
+	}
+	if c.KeepGroup != "advantage" && c.KeepGroup != "outcome" {
+		return milepost.E(op, milepost.KindInvalid, "schedule.keep_group is %q; allowed: advantage, outcome", c.KeepGroup)
+	}
+	return c.Retention.Validate()
+}

@@ -1,0 +1,101 @@
+package orchestrator
+
+import (
+	"fmt"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// EventType names what happened.
+type EventType string
+
+// The events. Each is the completion of the command of the same stem, or comes from outside.
+const (
+	EventStarted      EventType = "started"       // the run (or a resumed epoch of it) begins
+	EventEpisodeEnded EventType = "episode_ended" // an episode is on disk
+	EventEvaluated    EventType = "evaluated"     // an evaluation's verdicts are on disk
+	EventFinalised    EventType = "finalised"     // a batch has its probes and credit and is on disk
+	EventTrained      EventType = "trained"       // the update step is done
+	EventPushed       EventType = "pushed"        // the servers have the weights and the canary agreed
+)
+
+// Event is one fact that the machine reacts to. It is small: episodes and batches lie in the run folder.
+type Event struct {
+	Type   EventType `json:"type"`
+	Active float64   `json:"active"` // seconds that the run has been up, over all epochs
+
+	Epoch   uint64                 `json:"epoch,omitempty"`   // started
+	Episode string                 `json:"episode,omitempty"` // episode_ended
+	Status  milepost.EpisodeStatus `json:"status,omitempty"`  // episode_ended
+	Eval    string                 `json:"eval,omitempty"`    // evaluated: name of the evaluation
+	Rate    float64                `json:"rate,omitempty"`    // evaluated: resolved share, in [0,1]
+	Graded  int                    `json:"graded,omitempty"`  // evaluated: episodes with a verdict
+
+	Update     int    `json:"update,omitempty"`     // finalised, trained: index from 1
+	Rows       int    `json:"rows,omitempty"`       // finalised: training sequences; 0 = the update is skipped
+	Batch      string `json:"batch,omitempty"`      // finalised: path within the run folder
+	SHA256     string `json:"sha256,omitempty"`     // finalised: of the batch file
+	Checkpoint string `json:"checkpoint,omitempty"` // trained: path within the run folder, "" when none was due
+	Version    int32  `json:"version,omitempty"`    // pushed
+}
+
+// Purpose says what an episode is for.
+type Purpose string
+
+// Purposes of episodes; evaluation purposes carry the evaluation's name after the slash.
+const PurposeTrain Purpose = "train"
+
+// EpisodeSpec is everything needed to run one episode.
+type EpisodeSpec struct {
+	ID      string  `json:"id"`
+	Group   string  `json:"group"`
+	Task    string  `json:"task"`
+	Attempt int     `json:"attempt"`
+	Retry   int     `json:"retry"`
+	Seed    int64   `json:"seed"`
+	Purpose Purpose `json:"purpose"` // train, or the name of the evaluation
+	Update  int     `json:"update"`  // for train: index of the update, from 1
+}
+
+// CommandType names what the runner is asked to do.
+type CommandType string
+
+// The commands. The runner answers each with exactly one event, except stop.
+const (
+	CommandEpisode  CommandType = "episode"
+	CommandEvaluate CommandType = "evaluate" // grade and store the ended episodes of an evaluation
+	CommandFinalise CommandType = "finalise" // barrier, credit, batch
+	CommandTrain    CommandType = "train"
+	CommandPush     CommandType = "push"
+	CommandStop     CommandType = "stop"
+)
+
+// Command is one thing for the runner to do.
+type Command struct {
+	Type     CommandType
+	Episode  EpisodeSpec   // episode
+	Eval     string        // evaluate
+	Episodes []EpisodeSpec // evaluate, finalise: the specs whose episodes count (last retry of each), in order
+	Update   int           // finalise, train
+	Version  int32         // push: version to serve; its weights are those of the update of that number
+	Load     bool          // push: the trainer has other weights and must load these first, for the canary
+	Reason   string        // stop
+}
+
+// Key identifies a command among the outstanding ones.
+func (c Command) Key() string {
+	switch c.Type {
+	case CommandEpisode:
+		return "episode " + c.Episode.ID
+	case CommandEvaluate:
+		return "evaluate " + c.Eval
+	case CommandPush:
+		return pushKey(c.Version)
+	default:
+		return updateKey(c.Type, c.Update)
+	}
+}
+
+func pushKey(version int32) string { return fmt.Sprintf("push v%d", version) }
+
+func updateKey(t CommandType, update int) string { return fmt.Sprintf("%s u%d", t, update) }

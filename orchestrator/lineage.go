@@ -1,0 +1,67 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"path/filepath"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/orchestrator/journal"
+)
+
+// lineage is how the surviving weights came to be: a directory to load and the batches that were trained after it.
+type lineage struct {
+	load   string
+	replay []Event // finalised events, in order of their updates
+	update int     // last update in the lineage; 0 = the initial model
+}
+
+// lineage reads the journal. Each trained update is in exactly one of the loaded checkpoint and the replayed batches.
+func (r *Runner) lineage() (lineage, error) {
+	header, err := r.folder.Header()
+	if err != nil {
+		return lineage{}, err
+	}
+	out := lineage{load: header.Model}
+	records, err := journal.Read(r.folder.Path("journal.jsonl"))
+	if err != nil {
+		return lineage{}, err
+	}
+	batches := map[int]Event{}
+	for _, rec := range records {
+		var e Event
+		if err := json.Unmarshal(rec.Data, &e); err != nil {
+			return lineage{}, milepost.E("orchestrator: lineage", milepost.KindCorrupt, "journal record %d: %v", rec.Seq, err)
+		}
+		switch e.Type {
+		case EventFinalised:
+			batches[e.Update] = e
+		case EventTrained:
+			out.update = e.Update
+			out.replay = append(out.replay, batches[e.Update])
+			if e.Checkpoint != "" {
+				out.load, out.replay = r.folder.Path(e.Checkpoint), nil
+			}
+		}
+	}
+	return out, nil
+}
+
+// batchEvent finds the finalised event of an update.
+func (r *Runner) batchEvent(u int) (Event, error) {
+	records, err := journal.Read(r.folder.Path("journal.jsonl"))
+	if err != nil {
+		return Event{}, err
+	}
+	for i := len(records) - 1; i >= 0; i-- {
+		var e Event
+		if records[i].Type != string(EventFinalised) {
+			continue
+		}
+		if err := json.Unmarshal(records[i].Data, &e); err == nil && e.Update == u {
+			return e, nil
+		}
+	}
+	return Event{}, milepost.E("orchestrator: train", milepost.KindCorrupt, "the journal has no batch for update %d", u)
+}
+
+func relative(base, path string) (string, error) { return filepath.Rel(base, path) }

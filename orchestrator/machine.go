@@ -1,0 +1,184 @@
+package orchestrator
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sort"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// Tasks are the task ids of a run by split. A split may be empty: its evaluation is then left out.
+type Tasks struct {
+	Train, Validation, Heldout []string
+}
+
+// Phase is what the run is doing.
+type Phase string
+
+// The phases, in the order in which a run passes them; rolling to validating repeat.
+const (
+	PhaseIdle       Phase = "idle"
+	PhaseBefore     Phase = "evaluating before"
+	PhaseRolling    Phase = "rolling out"
+	PhaseFinalising Phase = "waiting for probes"
+	PhaseTraining   Phase = "updating"
+	PhasePushing    Phase = "pushing weights"
+	PhaseValidating Phase = "validating"
+	PhaseBest       Phase = "pushing the best weights"
+	PhaseAfter      Phase = "evaluating after"
+	PhaseDone       Phase = "done"
+)
+
+// Names of the evaluations of a run. Validations are named "validation-<update>".
+const (
+	EvalBefore = "heldout-before"
+	EvalAfter  = "heldout-after"
+)
+
+// slot is one episode that the current batch waits for.
+type slot struct {
+	spec  EpisodeSpec
+	ended bool
+}
+
+// Machine is the pure core of a synchronous run: generation, barrier, update, push, and evaluation around them.
+//
+// Invariants, held by the tests over random interleavings: every dispatched episode ends exactly once or is retried
+// under a new id; a batch is finalised once, trained once, and only after each of its episodes ended; weights are
+// pushed before anything is sampled after an update; nothing is outstanding in phase done; an event that answers no
+// outstanding command is refused and changes nothing.
+type Machine struct {
+	cfg   Config
+	tasks Tasks
+	seed  uint64
+
+	phase       Phase
+	update      int // index of the current update, from 1
+	version     int32
+	evalName    string
+	slots       []*slot
+	outstanding map[string]Command
+
+	bestVersion int32
+	bestRate    float64
+	sinceBest   int
+	stopReason  string
+	epoch       uint64
+}
+
+// NewMachine returns a machine in phase idle. The configuration must be valid.
+func NewMachine(cfg Config, tasks Tasks, seed uint64) (*Machine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if len(tasks.Train) == 0 && cfg.MaxUpdates > 0 {
+		return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "no training tasks, but schedule.max_updates is %d", cfg.MaxUpdates)
+	}
+	return &Machine{cfg: cfg, tasks: tasks, seed: seed, phase: PhaseIdle, outstanding: map[string]Command{}, bestRate: -1}, nil
+}
+
+// Phase returns the current phase.
+func (m *Machine) Phase() Phase { return m.phase }
+
+// Update returns the index of the current update, from 1; 0 before the first.
+func (m *Machine) Update() int { return m.update }
+
+// Version returns the weight version that the servers have.
+func (m *Machine) Version() int32 { return m.version }
+
+// Best returns the weight version with the best validation so far and its rate; the rate is -1 before any validation.
+func (m *Machine) Best() (int32, float64) { return m.bestVersion, m.bestRate }
+
+// Epoch returns the number of times the run was started.
+func (m *Machine) Epoch() uint64 { return m.epoch }
+
+// Outstanding returns the commands that no event has answered yet, ordered by key: what a resumed run does first.
+func (m *Machine) Outstanding() []Command {
+	out := make([]Command, 0, len(m.outstanding))
+	for _, c := range m.outstanding {
+		out = append(out, c)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Key() < out[j].Key() })
+	return out
+}
+
+// Step takes one event and returns the commands it gives rise to. An event that answers nothing outstanding is an
+// error of kind conflict, and the machine is as before.
+func (m *Machine) Step(e Event) ([]Command, error) {
+	switch e.Type {
+	case EventStarted:
+		m.epoch = e.Epoch
+		if m.phase == PhaseIdle {
+			return m.begin(e), nil
+		}
+		return nil, nil
+	case EventEpisodeEnded:
+		return m.episodeEnded(e)
+	case EventEvaluated:
+		if err := m.answer("evaluate " + e.Eval); err != nil {
+			return nil, err
+		}
+		return m.evaluated(e), nil
+	case EventFinalised:
+		if err := m.answer(updateKey(CommandFinalise, e.Update)); err != nil {
+			return nil, err
+		}
+		return m.finalised(e), nil
+	case EventTrained:
+		if err := m.answer(updateKey(CommandTrain, e.Update)); err != nil {
+			return nil, err
+		}
+		m.phase = PhasePushing
+		return m.issue(Command{Type: CommandPush, Version: int32(m.update)}), nil
+	case EventPushed:
+		if err := m.answer(pushKey(e.Version)); err != nil {
+			return nil, err
+		}
+		return m.pushed(e), nil
+	}
+	return nil, milepost.E("orchestrator: step", milepost.KindInvalid, "event type %q is unknown", e.Type)
+}
+
+// answer removes the outstanding command of the given key.
+func (m *Machine) answer(key string) error {
+	if _, ok := m.outstanding[key]; !ok {
+		return milepost.E("orchestrator: step", milepost.KindConflict, "an event answers %q, which is not outstanding (phase %s)", key, m.phase)
+	}
+	delete(m.outstanding, key)
+	return nil
+}
+
+// issue records commands as outstanding and returns them. Stop needs no answer.
+func (m *Machine) issue(cs ...Command) []Command {
+	for _, c := range cs {
+		if c.Type != CommandStop {
+			m.outstanding[c.Key()] = c
+		}
+	}
+	return cs
+}
+
+// seedOf derives a seed for one purpose from the run's seed; stable across versions of Go.
+func (m *Machine) seedOf(parts ...any) int64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, m.seed)
+	for _, p := range parts {
+		fmt.Fprint(h, "/", p)
+	}
+	return int64(h.Sum64() >> 1)
+}
+
+// pick returns the tasks of update u: consecutive slices of a permutation of the training tasks that is drawn anew
+// each time the tasks are used up, so every task is seen once before any is seen twice.
+func (m *Machine) pick(u int) []string {
+	n, g := len(m.tasks.Train), m.cfg.GroupsPerUpdate
+	out := make([]string, g)
+	for i := range out {
+		k := (u-1)*g + i
+		r := rand.New(rand.NewPCG(uint64(m.seedOf("tasks", k/n)), 1))
+		out[i] = m.tasks.Train[r.Perm(n)[k%n]]
+	}
+	return out
+}

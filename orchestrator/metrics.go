@@ -1,0 +1,140 @@
+package orchestrator
+
+import (
+	"bufio"
+	"encoding/json"
+	"maps"
+	"math"
+	"os"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// batchMetrics derives the health of a finalised training batch from its records. Every value is documented in
+// docs/metrics.md under the same name.
+func batchMetrics(records []EpisodeRecord) map[string]float64 {
+	var n, infra, reward, resolved, steps, invalid, sampled, tokens, submitted, probes, trusted, late, cached float64
+	groups, signal, fromR := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	var absR, p float64
+	for _, rec := range records {
+		ep := rec.Episode
+		if ep.Status == milepost.EpisodeInfra || ep.Status == milepost.EpisodeCancelled {
+			infra++
+			continue
+		}
+		n++
+		groups[ep.Group] = true
+		if rec.Dropped == "" {
+			signal[ep.Group] = true
+		}
+		reward += ep.Outcome.Reward
+		resolved += indicator(ep.Outcome.Resolved)
+		submitted += indicator(ep.Stop == milepost.StopSubmit)
+		steps += float64(len(ep.Steps))
+		for i, s := range ep.Steps {
+			invalid += indicator(!s.Valid)
+			sampled += float64(s.TokenEnd - s.TokenStart)
+			if s.Probe != nil {
+				probes++
+				trusted += indicator(s.Probe.Trusted)
+				late += indicator(s.Probe.Status == milepost.ProbeLate)
+				cached += indicator(s.Probe.Cached)
+			}
+			if rec.Credit != nil && i < len(rec.Credit.Steps) {
+				c := rec.Credit.Steps[i]
+				absR += math.Abs(c.R)
+				p += c.P
+				if math.Abs(c.R) > 1e-9 {
+					fromR[ep.Group] = true
+				}
+			}
+		}
+		for _, s := range ep.Samples {
+			tokens += float64(len(s.Tokens))
+		}
+	}
+	return map[string]float64{
+		"episodes": n, "episodes_infra": infra,
+		"reward_mean": ratio(reward, n), "resolved_rate": ratio(resolved, n), "submitted_rate": ratio(submitted, n),
+		"groups": float64(len(groups)), "groups_without_signal": 1 - ratio(float64(len(signal)), float64(len(groups))),
+		"groups_with_r": ratio(float64(len(fromR)), float64(len(groups))),
+		"invalid_calls": ratio(invalid, steps), "turns_mean": ratio(steps, n),
+		"tokens_sampled_mean": ratio(sampled, n), "tokens_mean": ratio(tokens, n),
+		"probes": probes, "probes_trusted": ratio(trusted, probes), "probes_late": ratio(late, probes), "probes_cached": ratio(cached, probes),
+		"credit_abs_r_mean": ratio(absR, steps), "credit_p_mean": ratio(p, steps),
+	}
+}
+
+func indicator(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ratio is a/b, 0 where b is 0.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// probeMetrics adds the change of the probe totals over a batch under "probe_" names.
+func probeMetrics(into, before, after map[string]float64) {
+	for k, v := range after {
+		into["probe_"+k] = v - before[k]
+	}
+}
+
+// MetricsLine is one line of metrics.jsonl. Several lines of one update add up; a later value of a name wins.
+type MetricsLine struct {
+	Update int                `json:"update"`
+	Active float64            `json:"active"` // seconds
+	Values map[string]float64 `json:"values"`
+}
+
+// recordMetrics appends a line; values that JSON cannot hold are left out.
+func (r *Runner) recordMetrics(update int, values map[string]float64) error {
+	clean := map[string]float64{}
+	for k, v := range values {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			clean[k] = v
+		}
+	}
+	b, err := json.Marshal(MetricsLine{Update: update, Active: r.active0 + r.deps.Now().Sub(r.started).Seconds(), Values: clean})
+	if err != nil {
+		return milepost.Wrap("orchestrator: record metrics", milepost.KindInternal, err)
+	}
+	f, err := os.OpenFile(r.folder.Path("metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return milepost.Wrap("orchestrator: record metrics", milepost.KindUnavailable, err)
+	}
+	defer f.Close()
+	_, err = f.Write(append(b, '\n'))
+	return milepost.Wrap("orchestrator: record metrics", milepost.KindUnavailable, err)
+}
+
+// Metrics reads metrics.jsonl: element u holds the values of update u. A torn last line is left out.
+func (f *Folder) Metrics() ([]map[string]float64, error) {
+	file, err := os.Open(f.Path("metrics.jsonl"))
+	if err != nil {
+		return nil, milepost.Wrap("orchestrator: read metrics", milepost.KindNotFound, err)
+	}
+	defer file.Close()
+	var out []map[string]float64
+	sc := bufio.NewScanner(file)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		var l MetricsLine
+		if json.Unmarshal(sc.Bytes(), &l) != nil || l.Update < 0 {
+			continue
+		}
+		for len(out) <= l.Update {
+			out = append(out, map[string]float64{})
+		}
+		out[l.Update]["active_s"] = l.Active
+		maps.Copy(out[l.Update], l.Values)
+	}
+	return out, milepost.Wrap("orchestrator: read metrics", milepost.KindUnavailable, sc.Err())
+}

@@ -1,0 +1,70 @@
+package orchestrator
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"sync"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// partFile is the growing file of a batch: one synced zstd frame an episode.
+//
+// Invariant: an episode whose journal event exists is whole in the file, because add returns after the sync and the
+// event is journaled after add. What a crash left behind the last whole frame is cut off on opening.
+type partFile struct {
+	mu sync.Mutex
+	f  *os.File
+}
+
+// openPart opens the growing file of a batch and returns the episodes that it holds.
+func openPart(folder *Folder, batch string) (*partFile, []EpisodeRecord, error) {
+	const op = "orchestrator: open episodes"
+	path := folder.Path("episodes", batchFile(batch)+".part")
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	records, torn := decodeRecords(bytes.NewReader(old))
+	if torn != nil {
+		var whole bytes.Buffer
+		for _, r := range records {
+			if err := encodeRecords(&whole, r); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := folder.writeFile("episodes/"+batchFile(batch)+".part", whole.Bytes()); err != nil {
+			return nil, nil, err
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	return &partFile{f: f}, records, nil
+}
+
+// add stores one episode; after an error nothing of it is in the file.
+func (p *partFile) add(r EpisodeRecord) error {
+	const op = "orchestrator: store episode"
+	var buf bytes.Buffer
+	if err := encodeRecords(&buf, r); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	info, err := p.f.Stat()
+	if err != nil {
+		return milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if _, err = p.f.Write(buf.Bytes()); err == nil {
+		err = p.f.Sync()
+	}
+	if err != nil {
+		err = errors.Join(err, p.f.Truncate(info.Size()))
+	}
+	return milepost.Wrap(op, milepost.KindUnavailable, err)
+}
+
+func (p *partFile) close() error { return p.f.Close() }

@@ -1,0 +1,211 @@
+package orchestrator
+
+import (
+	"fmt"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// begin starts with the held-out evaluation of the weights as they are.
+func (m *Machine) begin(e Event) []Command {
+	if len(m.tasks.Heldout) == 0 {
+		return m.validateOrRoll(e)
+	}
+	m.phase = PhaseBefore
+	return m.evaluate(EvalBefore, m.tasks.Heldout, m.cfg.EvalSamples)
+}
+
+// validateOrRoll validates version 0 where validation is on, so that "best" has a starting point.
+func (m *Machine) validateOrRoll(e Event) []Command {
+	if m.cfg.EvalEvery > 0 && len(m.tasks.Validation) > 0 {
+		return m.validate()
+	}
+	return m.roll(e)
+}
+
+func (m *Machine) validate() []Command {
+	m.phase = PhaseValidating
+	return m.evaluate(fmt.Sprintf("validation-%d", m.update), m.tasks.Validation, m.cfg.ValidationSamples)
+}
+
+// evaluate dispatches samples attempts at each task under the name of an evaluation.
+func (m *Machine) evaluate(name string, tasks []string, samples int) []Command {
+	m.evalName = name
+	specs := make([]EpisodeSpec, 0, len(tasks)*samples)
+	for _, t := range tasks {
+		for a := range samples {
+			specs = append(specs, EpisodeSpec{
+				ID: fmt.Sprintf("%s/%s/%d", name, t, a), Group: name + "/" + t, Task: t, Attempt: a,
+				Purpose: Purpose(name), Seed: m.seedOf(evalSeedName(name), t, a),
+			})
+		}
+	}
+	return m.dispatch(specs)
+}
+
+// evalSeedName makes the evaluations before and after share their sampling seeds, so that they are paired.
+func evalSeedName(name string) string {
+	if name == EvalBefore || name == EvalAfter {
+		return "heldout"
+	}
+	return "validation"
+}
+
+// roll dispatches the groups of the next update, or ends the run by a stated rule.
+func (m *Machine) roll(e Event) []Command {
+	if reason := m.stopRule(e); reason != "" {
+		return m.finish(reason)
+	}
+	m.update++
+	m.phase = PhaseRolling
+	var specs []EpisodeSpec
+	for g, t := range m.pick(m.update) {
+		group := fmt.Sprintf("u%04d/g%02d", m.update, g)
+		for a := range m.cfg.GroupSize {
+			specs = append(specs, EpisodeSpec{
+				ID: fmt.Sprintf("%s/a%02d", group, a), Group: group, Task: t, Attempt: a, Purpose: PurposeTrain,
+				Update: m.update, Seed: m.seedOf("train", m.update, g, a),
+			})
+		}
+	}
+	return m.dispatch(specs)
+}
+
+// stopRule returns why no further update is begun, or "".
+func (m *Machine) stopRule(e Event) string {
+	switch {
+	case m.update >= m.cfg.MaxUpdates:
+		return fmt.Sprintf("max_updates: %d updates are done", m.update)
+	case m.cfg.MaxWall > 0 && e.Active >= m.cfg.MaxWall.Seconds():
+		return fmt.Sprintf("max_wall: %.0f s of %.0f s are used", e.Active, m.cfg.MaxWall.Seconds())
+	case m.cfg.Patience > 0 && m.sinceBest >= m.cfg.Patience:
+		return fmt.Sprintf("patience: %d validations without a better rate than %.3f", m.sinceBest, m.bestRate)
+	}
+	return ""
+}
+
+// dispatch makes specs the batch that the phase waits for.
+func (m *Machine) dispatch(specs []EpisodeSpec) []Command {
+	m.slots = m.slots[:0]
+	cs := make([]Command, 0, len(specs))
+	for _, s := range specs {
+		m.slots = append(m.slots, &slot{spec: s})
+		cs = append(cs, Command{Type: CommandEpisode, Episode: s})
+	}
+	return m.issue(cs...)
+}
+
+// episodeEnded marks the slot, retries what infrastructure lost, and closes the batch when nothing is left.
+func (m *Machine) episodeEnded(e Event) ([]Command, error) {
+	if err := m.answer("episode " + e.Episode); err != nil {
+		return nil, err
+	}
+	open := 0
+	var retry []Command
+	for _, s := range m.slots {
+		if s.spec.ID == e.Episode {
+			lost := e.Status == milepost.EpisodeInfra || e.Status == milepost.EpisodeCancelled
+			if lost && s.spec.Retry < m.cfg.MaxRetries {
+				s.spec = retried(s.spec)
+				retry = append(retry, Command{Type: CommandEpisode, Episode: s.spec})
+			} else {
+				s.ended = true
+			}
+		}
+		if !s.ended {
+			open++
+		}
+	}
+	if open > 0 {
+		return m.issue(retry...), nil
+	}
+	return m.batchEnded(), nil
+}
+
+// retried is the spec of the next try: the same work under a new id.
+func retried(s EpisodeSpec) EpisodeSpec {
+	base := s.ID
+	if s.Retry > 0 {
+		base = base[:len(base)-len(fmt.Sprintf("+r%d", s.Retry))]
+	}
+	s.Retry++
+	s.ID = fmt.Sprintf("%s+r%d", base, s.Retry)
+	return s
+}
+
+func (m *Machine) batchEnded() []Command {
+	specs := make([]EpisodeSpec, len(m.slots))
+	for i, s := range m.slots {
+		specs[i] = s.spec
+	}
+	if m.phase == PhaseRolling {
+		m.phase = PhaseFinalising
+		return m.issue(Command{Type: CommandFinalise, Update: m.update, Episodes: specs})
+	}
+	return m.issue(Command{Type: CommandEvaluate, Eval: m.evalName, Episodes: specs})
+}
+
+// finalised trains on the batch; a batch without any signal leaves the weights as they are.
+func (m *Machine) finalised(e Event) []Command {
+	if e.Rows == 0 {
+		return m.afterUpdate(e)
+	}
+	m.phase = PhaseTraining
+	return m.issue(Command{Type: CommandTrain, Update: m.update})
+}
+
+func (m *Machine) pushed(e Event) []Command {
+	m.version = e.Version
+	if m.phase == PhaseBest {
+		return m.evaluateAfter()
+	}
+	return m.afterUpdate(e)
+}
+
+func (m *Machine) evaluateAfter() []Command {
+	m.phase = PhaseAfter
+	return m.evaluate(EvalAfter, m.tasks.Heldout, m.cfg.EvalSamples)
+}
+
+func (m *Machine) afterUpdate(e Event) []Command {
+	if m.cfg.EvalEvery > 0 && len(m.tasks.Validation) > 0 && m.update%m.cfg.EvalEvery == 0 {
+		return m.validate()
+	}
+	return m.roll(e)
+}
+
+func (m *Machine) evaluated(e Event) []Command {
+	switch m.phase {
+	case PhaseBefore:
+		return m.validateOrRoll(e)
+	case PhaseAfter:
+		return m.done()
+	}
+	if e.Rate > m.bestRate {
+		m.bestRate, m.bestVersion, m.sinceBest = e.Rate, m.version, 0
+	} else {
+		m.sinceBest++
+	}
+	return m.roll(e)
+}
+
+// finish serves the best weights and evaluates them; without validation the last weights are the best.
+func (m *Machine) finish(reason string) []Command {
+	m.stopReason = reason
+	if m.bestRate < 0 {
+		m.bestVersion = m.version
+	}
+	if len(m.tasks.Heldout) == 0 || m.update == 0 {
+		return m.done()
+	}
+	if m.bestVersion == m.version {
+		return m.evaluateAfter()
+	}
+	m.phase = PhaseBest
+	return m.issue(Command{Type: CommandPush, Version: m.bestVersion, Load: true})
+}
+
+func (m *Machine) done() []Command {
+	m.phase = PhaseDone
+	return []Command{{Type: CommandStop, Reason: m.stopReason}}
+}

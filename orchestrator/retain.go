@@ -1,0 +1,85 @@
+package orchestrator
+
+import (
+	"os"
+	"path/filepath"
+	"sort"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// Retention says how much of a run is kept. What a resume needs is always kept.
+type Retention struct {
+	Checkpoints int `yaml:"checkpoints"` // newest trainer checkpoints kept; at least 1
+	Weights     int `yaml:"weights"`     // newest exported weights kept, beside the best; at least 1
+	Batches     int `yaml:"batches"`     // newest batches kept, for replay; 0 = all
+}
+
+// DefaultRetention keeps two checkpoints, two versions of the weights beside the best, and every batch.
+func DefaultRetention() Retention { return Retention{Checkpoints: 2, Weights: 2} }
+
+// Validate names the first field out of range.
+func (r Retention) Validate() error {
+	if r.Checkpoints < 1 || r.Weights < 1 || r.Batches < 0 {
+		return milepost.E("orchestrator: retention", milepost.KindInvalid,
+			"retention.checkpoints and retention.weights must be 1 or more, retention.batches 0 or more (got %d, %d, %d)", r.Checkpoints, r.Weights, r.Batches)
+	}
+	return nil
+}
+
+// Collect removes what the retention does not keep and returns the paths removed. Keep names weight versions that stay
+// whatever their age: the best one and the one being served. Batches newer than the newest checkpoint always stay,
+// since a resume replays them.
+func (f *Folder) Collect(keep Retention, versions ...int32) ([]string, error) {
+	const op = "orchestrator: collect"
+	spare := map[string]bool{}
+	for _, v := range versions {
+		spare[filepath.Base(f.WeightsDir(v))] = true
+	}
+	checkpoints := f.list("checkpoints", "u[0-9]*")
+	gone := beyond(checkpoints, keep.Checkpoints, nil)
+	gone = append(gone, beyond(f.list("weights", "v[0-9]*"), keep.Weights, spare)...)
+	if keep.Batches > 0 && len(checkpoints) > 0 {
+		newest := filepath.Base(checkpoints[len(checkpoints)-1])
+		var old []string
+		for _, b := range f.list("batches", "u*.arrow") {
+			if filepath.Base(b) <= newest+".arrow" {
+				old = append(old, b)
+			}
+		}
+		gone = append(gone, beyond(old, keep.Batches, nil)...)
+	}
+	for _, dir := range []string{"checkpoints", "weights"} {
+		gone = append(gone, f.list(dir, "*.tmp")...)
+	}
+	for _, path := range gone {
+		if err := os.RemoveAll(path); err != nil {
+			return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+	}
+	return gone, nil
+}
+
+// list returns the matching paths in a directory of the run, sorted: names carry zero-padded numbers.
+func (f *Folder) list(dir, pattern string) []string {
+	paths, _ := filepath.Glob(f.Path(dir, pattern)) // the patterns are constant and well formed
+	sort.Strings(paths)
+	var out []string
+	for _, p := range paths {
+		if pattern == "*.tmp" || filepath.Ext(p) != ".tmp" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// beyond returns the paths before the last n, without the spared names.
+func beyond(paths []string, n int, spare map[string]bool) []string {
+	var out []string
+	for i, p := range paths {
+		if i < len(paths)-n && !spare[filepath.Base(p)] {
+			out = append(out, p)
+		}
+	}
+	return out
+}

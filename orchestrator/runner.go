@@ -1,0 +1,307 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/credit"
+	"github.com/milepost-rl/milepost/orchestrator/journal"
+)
+
+// Runner carries out the machine's commands and journals what comes of them.
+//
+// Invariants: one goroutine (Run's) owns the machine and the batch; every other goroutine only sends completions to
+// it. An event is journaled before the machine sees it. A command that fails stops the run, which can then be resumed:
+// the command is still outstanding. An episode that ends because the run is stopping is not journaled, so it is run
+// again. No goroutine outlives Run.
+type Runner struct {
+	cfg     Config
+	folder  *Folder
+	deps    Deps
+	engine  *credit.Engine
+	tasks   map[string]*milepost.Task
+	machine *Machine
+	journal *journal.Journal
+
+	started time.Time
+	active0 float64 // active seconds of earlier epochs
+	phaseAt time.Time
+
+	batch     string                  // batch that part belongs to
+	part      *partFile               //
+	ended     map[string]*episodeDone // ended episodes of the batch by id
+	total     int                     // episodes of the batch
+	before    map[string]float64      // probe totals when the batch began
+	rollStart time.Time
+
+	completions chan completion
+	slots       chan struct{}
+	wg          sync.WaitGroup
+	stopReason  string
+}
+
+type episodeDone struct {
+	spec    EpisodeSpec
+	episode *milepost.Episode
+}
+
+// completion is what a command's goroutine sends to the loop.
+type completion struct {
+	command Command
+	event   Event
+	episode *milepost.Episode
+	status  Status // Line and Metrics to report, if any
+	err     error
+}
+
+// NewRunner prepares a run in folder: it opens the journal and brings the machine to where the journal ends.
+func NewRunner(cfg Config, folder *Folder, seed uint64, split Tasks, tasks []*milepost.Task, engine *credit.Engine, deps Deps) (*Runner, error) {
+	m, err := NewMachine(cfg, split, seed)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runner{
+		cfg: cfg, folder: folder, deps: deps, engine: engine, machine: m,
+		tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion),
+		slots: make(chan struct{}, cfg.Concurrency),
+	}
+	for _, t := range tasks {
+		if r.tasks[t.ID] != nil {
+			return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "task id %s occurs twice", t.ID)
+		}
+		r.tasks[t.ID] = t
+	}
+	j, records, torn, err := journal.Open(folder.Path("journal.jsonl"), deps.Now)
+	if err != nil {
+		return nil, err
+	}
+	r.journal = j
+	if torn > 0 {
+		r.say(Status{Line: fmt.Sprintf("journal: cut off a torn last record of %d bytes", torn)})
+	}
+	for _, rec := range records {
+		if err := r.replay(rec); err != nil {
+			return nil, errors.Join(err, j.Close())
+		}
+	}
+	return r, nil
+}
+
+// replay feeds one journaled event to the machine; its commands are known as outstanding.
+func (r *Runner) replay(rec journal.Record) error {
+	var e Event
+	if err := json.Unmarshal(rec.Data, &e); err != nil {
+		return milepost.E("orchestrator: replay", milepost.KindCorrupt, "journal record %d: %v", rec.Seq, err)
+	}
+	cs, err := r.machine.Step(e)
+	if err != nil {
+		return milepost.E("orchestrator: replay", milepost.KindCorrupt, "journal record %d: %v", rec.Seq, err)
+	}
+	for _, c := range cs {
+		if c.Type == CommandStop {
+			r.stopReason = c.Reason
+		}
+	}
+	r.active0 = e.Active
+	return nil
+}
+
+// Machine gives read access to the state; only safe while Run is not running.
+func (r *Runner) Machine() *Machine { return r.machine }
+
+// StopReason says by which rule a finished run ended.
+func (r *Runner) StopReason() string { return r.stopReason }
+
+// Close releases the journal.
+func (r *Runner) Close() error { return r.journal.Close() }
+
+// Run carries the run to its end, or to ctx's end or the first failure, after which it can be resumed.
+func (r *Runner) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		r.wg.Wait()
+		if r.part != nil {
+			r.part.close()
+		}
+	}()
+	r.started = r.deps.Now()
+	r.phaseAt = r.started
+	if r.machine.Phase() == PhaseDone {
+		return nil
+	}
+	if err := r.restore(ctx); err != nil {
+		return err
+	}
+	todo := r.machine.Outstanding()
+	cs, err := r.apply(Event{Type: EventStarted, Epoch: r.machine.Epoch() + 1})
+	if err != nil {
+		return err
+	}
+	if err := r.carryOut(ctx, append(todo, cs...)); err != nil {
+		return err
+	}
+	for r.machine.Phase() != PhaseDone {
+		var c completion
+		select {
+		case <-ctx.Done():
+			return milepost.Wrap("orchestrator: run", milepost.KindCanceled, context.Cause(ctx))
+		case c = <-r.completions:
+		}
+		if err := r.complete(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete journals what a command came to and starts what follows.
+func (r *Runner) complete(ctx context.Context, c completion) error {
+	if c.err != nil {
+		return c.err
+	}
+	if c.episode != nil {
+		if err := r.part.add(EpisodeRecord{Episode: c.episode, Purpose: c.command.Episode.Purpose}); err != nil {
+			return err
+		}
+		r.ended[c.episode.ID] = &episodeDone{spec: c.command.Episode, episode: c.episode}
+	}
+	cs, err := r.apply(c.event)
+	if err != nil {
+		return err
+	}
+	if c.event.Type == EventPushed {
+		best, _ := r.machine.Best()
+		if _, err := r.folder.Collect(r.cfg.Retention, best, r.machine.Version()); err != nil {
+			return err
+		}
+	}
+	r.say(c.status)
+	return r.carryOut(ctx, cs)
+}
+
+// apply journals an event and steps the machine.
+func (r *Runner) apply(e Event) ([]Command, error) {
+	e.Active = r.active0 + r.deps.Now().Sub(r.started).Seconds()
+	if _, err := r.journal.Append(string(e.Type), e); err != nil {
+		return nil, err
+	}
+	old := r.machine.Phase()
+	cs, err := r.machine.Step(e)
+	if r.machine.Phase() != old {
+		r.phaseAt = r.deps.Now()
+	}
+	return cs, err
+}
+
+// carryOut starts a goroutine for each command.
+func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
+	if err := r.openBatch(cs); err != nil {
+		return err
+	}
+	for _, c := range cs {
+		if c.Type == CommandStop {
+			r.stopReason = c.Reason
+			continue
+		}
+		r.wg.Add(1)
+		go func() {
+			defer r.wg.Done()
+			done := r.do(ctx, c)
+			done.command = c
+			select {
+			case r.completions <- done:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return nil
+}
+
+// do carries out one command; it runs in a goroutine of its own.
+func (r *Runner) do(ctx context.Context, c Command) completion {
+	switch c.Type {
+	case CommandEpisode:
+		return r.runEpisode(ctx, c.Episode)
+	case CommandEvaluate:
+		return r.runEvaluate(ctx, c)
+	case CommandFinalise:
+		return r.runFinalise(ctx, c)
+	case CommandTrain:
+		return r.runTrain(ctx, c.Update)
+	case CommandPush:
+		return r.runPush(ctx, c.Version, c.Load)
+	}
+	return completion{err: milepost.E("orchestrator: run", milepost.KindInternal, "command %q is unknown", c.Type)}
+}
+
+// openBatch makes the batch of the given commands the current one, with what earlier epochs stored of it.
+func (r *Runner) openBatch(cs []Command) error {
+	name, total := batchOf(cs)
+	if name == "" || name == r.batch {
+		return nil
+	}
+	if r.part != nil {
+		if err := r.part.close(); err != nil {
+			return milepost.Wrap("orchestrator: open batch", milepost.KindUnavailable, err)
+		}
+	}
+	part, records, err := openPart(r.folder, name)
+	if err != nil {
+		return err
+	}
+	if len(records) == 0 {
+		// A crash between storing a finished batch and journaling it leaves only the finished file.
+		done, err := r.folder.ReadEpisodes(name)
+		if err != nil && milepost.KindOf(err) != milepost.KindNotFound {
+			return err
+		}
+		records = done
+	}
+	r.batch, r.part, r.ended, r.total = name, part, map[string]*episodeDone{}, total+len(records)
+	r.before, r.rollStart = r.deps.Probes.Stats(), r.deps.Now()
+	for _, rec := range records {
+		r.ended[rec.Episode.ID] = &episodeDone{episode: rec.Episode}
+	}
+	return nil
+}
+
+// batchOf names the batch that the commands belong to: the update or the evaluation.
+func batchOf(cs []Command) (string, int) {
+	name, n := "", 0
+	for _, c := range cs {
+		switch c.Type {
+		case CommandEpisode:
+			name, n = string(c.Episode.Purpose), n+1
+			if c.Episode.Purpose == PurposeTrain {
+				name = updateBatch(c.Episode.Update)
+			}
+		case CommandEvaluate:
+			name = c.Eval
+		case CommandFinalise:
+			name = updateBatch(c.Update)
+		}
+	}
+	return name, n
+}
+
+func updateBatch(u int) string { return fmt.Sprintf("u%04d", u) }
+
+// say tells the watcher where the run is.
+func (r *Runner) say(s Status) {
+	if r.deps.Report == nil {
+		return
+	}
+	m := r.machine
+	s.Phase, s.Update, s.MaxUpdates, s.Version = m.Phase(), m.Update(), r.cfg.MaxUpdates, m.Version()
+	s.Done, s.Total = len(r.ended), r.total
+	if !r.phaseAt.IsZero() {
+		s.Since = r.deps.Now().Sub(r.phaseAt)
+	}
+	r.deps.Report(s)
+}
