@@ -1,0 +1,240 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/rollout/toolcall"
+)
+
+//go:embed schema/*.json
+var schemas embed.FS
+
+// Names lists every tool, in the order in which they are told to a policy.
+func Names() []string { return []string{"search", "read_file", "edit_file", "execute_bash", "submit"} }
+
+func make1(name string, cfg *Config) Tool {
+	switch name {
+	case "search":
+		return search{cfg}
+	case "read_file":
+		return readFile{cfg}
+	case "edit_file":
+		return editFile{}
+	case "execute_bash":
+		return executeBash{cfg}
+	case "submit":
+		return submit{}
+	}
+	return nil
+}
+
+// Config chooses the tools an agent gets and how much they show.
+type Config struct {
+	// Names is the subset of tools, told to the policy in this order. It must hold submit.
+	Names []string `yaml:"names"`
+	// Descriptions replaces the description of a tool in the prompt; "" leaves it out.
+	Descriptions map[string]string `yaml:"descriptions"`
+	// LineNumbers makes read_file print "12: " before each line.
+	LineNumbers bool `yaml:"line_numbers"`
+	// ReadLines is the most lines that one read_file shows.
+	ReadLines int `yaml:"read_lines"`
+	// SearchHits is the most hits that one search shows.
+	SearchHits int `yaml:"search_hits"`
+	// ObservationLimit is the most bytes of any observation; the middle of a longer one is cut out, with a mark.
+	ObservationLimit int `yaml:"observation_limit"`
+	// Shell runs the commands of execute_bash, as SHELL -c COMMAND.
+	Shell string `yaml:"shell"`
+	// BashTimeout ends one command of execute_bash.
+	BashTimeout time.Duration `yaml:"bash_timeout"`
+}
+
+// Default gives all tools, with room for a large model.
+func Default() Config {
+	return Config{Names: Names(), ReadLines: 400, SearchHits: 50, ObservationLimit: 16000, Shell: "bash", BashTimeout: 60 * time.Second}
+}
+
+// minObservation leaves room for a truncation mark with some text around it.
+const minObservation = 200
+
+// Validate reports the first field that is out of range, by its YAML name.
+func (c Config) Validate() error {
+	bad := func(format string, args ...any) error {
+		return milepost.E("tools: config", milepost.KindInvalid, format, args...)
+	}
+	for i, n := range c.Names {
+		if !slices.Contains(Names(), n) {
+			return bad("names: %q is not one of %s", n, strings.Join(Names(), ", "))
+		}
+		if slices.Contains(c.Names[:i], n) {
+			return bad("names: %q is there twice", n)
+		}
+	}
+	if !slices.Contains(c.Names, "submit") {
+		return bad("names: submit is missing; without it no episode ends but by a limit")
+	}
+	for _, n := range sortedKeys(c.Descriptions) {
+		if !slices.Contains(Names(), n) {
+			return bad("descriptions: %q is not one of %s", n, strings.Join(Names(), ", "))
+		}
+	}
+	switch {
+	case c.ReadLines < 1:
+		return bad("read_lines: %d is not at least 1", c.ReadLines)
+	case c.SearchHits < 1:
+		return bad("search_hits: %d is not at least 1", c.SearchHits)
+	case c.ObservationLimit < minObservation:
+		return bad("observation_limit: %d is not at least %d bytes", c.ObservationLimit, minObservation)
+	case c.Shell == "":
+		return bad("shell: is empty; it must name a shell in the sandbox, such as bash")
+	case c.BashTimeout <= 0:
+		return bad("bash_timeout: %v is not positive", c.BashTimeout)
+	}
+	return nil
+}
+
+// Set is the tools of one configuration. It is immutable and safe for concurrent use.
+type Set struct {
+	cfg     Config
+	specs   []toolcall.Spec
+	tools   map[string]Tool
+	schemas map[string]*jsonschema.Schema
+}
+
+// New validates the configuration and compiles the schemas. KindInvalid for the configuration.
+func New(cfg Config) (*Set, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Set{cfg: cfg, tools: map[string]Tool{}, schemas: map[string]*jsonschema.Schema{}}
+	for _, name := range cfg.Names {
+		spec, schema, err := load(name)
+		if err != nil {
+			return nil, milepost.Wrap("tools: new", milepost.KindInternal, fmt.Errorf("schema of %s: %w", name, err))
+		}
+		if d, ok := cfg.Descriptions[name]; ok {
+			spec.Description = d
+		}
+		s.specs = append(s.specs, spec)
+		s.schemas[name] = schema
+		s.tools[name] = make1(name, &s.cfg)
+	}
+	return s, nil
+}
+
+// load reads the embedded schema of a tool. Its top-level description is the tool's and moves out of the parameters.
+func load(name string) (toolcall.Spec, *jsonschema.Schema, error) {
+	spec := toolcall.Spec{Name: name}
+	raw, err := schemas.ReadFile("schema/" + name + ".json")
+	if err != nil {
+		return spec, nil, err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return spec, nil, err
+	}
+	object, ok := doc.(map[string]any)
+	if !ok {
+		return spec, nil, errors.New("not a JSON object")
+	}
+	spec.Description, _ = object["description"].(string)
+	delete(object, "description")
+	if spec.Parameters, err = json.Marshal(object); err != nil {
+		return spec, nil, err
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(name+".json", doc); err != nil {
+		return spec, nil, err
+	}
+	schema, err := compiler.Compile(name + ".json")
+	return spec, schema, err
+}
+
+// Specs describes the tools to a policy. The caller must not change the result.
+func (s *Set) Specs() []toolcall.Spec { return s.specs }
+
+// Tool returns the tool of that name, nil where the agent has none such.
+func (s *Set) Tool(name string) Tool { return s.tools[name] }
+
+// Check holds a call against the tools and their schemas. It returns "" or what is wrong, in words for the policy.
+func (s *Set) Check(c toolcall.Call) string {
+	schema, ok := s.schemas[c.Name]
+	if !ok {
+		return fmt.Sprintf("unknown tool %q; the tools are %s", c.Name, strings.Join(s.cfg.Names, ", "))
+	}
+	inst, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Arguments))
+	if err != nil {
+		return fmt.Sprintf("%s: the arguments are no JSON: %v", c.Name, err)
+	}
+	err = schema.Validate(inst)
+	if err == nil {
+		return ""
+	}
+	var v *jsonschema.ValidationError
+	if !errors.As(err, &v) {
+		return fmt.Sprintf("%s: %v", c.Name, err)
+	}
+	causes := leaves(v, nil)
+	slices.Sort(causes)
+	return c.Name + ": " + strings.Join(slices.Compact(causes), "; ")
+}
+
+var english = message.NewPrinter(language.English)
+
+// leaves collects the innermost causes of a validation error, each with the argument it is about.
+func leaves(v *jsonschema.ValidationError, out []string) []string {
+	if len(v.Causes) > 0 {
+		for _, c := range v.Causes {
+			out = leaves(c, out)
+		}
+		return out
+	}
+	text := v.ErrorKind.LocalizedString(english)
+	if len(v.InstanceLocation) > 0 {
+		text = strings.Join(v.InstanceLocation, ".") + ": " + text
+	}
+	return append(out, text)
+}
+
+// Run carries out a call that [Set.Check] passed. The observation is bounded and never empty. Errors are of an
+// infrastructure kind or canceled.
+func (s *Set) Run(ctx context.Context, session *Session, c toolcall.Call) (Result, error) {
+	r, err := s.tools[c.Name].Run(ctx, session, c.Arguments)
+	if isMistake(err) {
+		r = Result{Text: "error: " + toolcall.Why(err)}
+	} else if err != nil {
+		return Result{}, err
+	}
+	r.Text = s.Bound(r.Text)
+	return r, nil
+}
+
+// isMistake reports whether err is of a kind that a workspace gives for what was asked of it, not for its own failure.
+func isMistake(err error) bool {
+	switch milepost.KindOf(err) {
+	case milepost.KindInvalid, milepost.KindNotFound, milepost.KindDenied, milepost.KindLimit:
+		return true
+	}
+	return false
+}
+
+// Bound makes text fit for an observation: valid UTF-8, not empty, at most ObservationLimit bytes.
+func (s *Set) Bound(text string) string {
+	text = strings.ToValidUTF8(text, "\ufffd")
+	if text == "" {
+		return "(empty)"
+	}
+	return cut(text, s.cfg.ObservationLimit)
+}
