@@ -1,0 +1,131 @@
+package benchmarks
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+var (
+	objectID = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	taskID   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}$`)
+	kinds    = []milepost.TaskKind{milepost.BugRepair, milepost.RepoGeneration}
+	formats  = []string{"pytest", "unittest"}
+)
+
+// Check reports the first field of a task that is not well formed, by its name on disk, as KindInvalid. It runs
+// nothing; [Checker.Validate] does.
+func Check(t *milepost.Task) error {
+	for _, c := range []func(*milepost.Task) error{checkNames, checkRepository, checkPatch, checkTests} {
+		if err := c(t); err != nil {
+			return milepost.E("benchmarks: check", milepost.KindInvalid, "task %q: %w", t.ID, err)
+		}
+	}
+	return nil
+}
+
+func checkNames(t *milepost.Task) error {
+	if !taskID.MatchString(t.ID) {
+		return fmt.Errorf("field id: %q is not 1 to 200 letters, digits and . _ + - (a letter or digit first)", t.ID)
+	}
+	if !slices.Contains(kinds, t.Kind) {
+		return fmt.Errorf("field kind: %q is not one of %v", t.Kind, kinds)
+	}
+	if strings.TrimSpace(t.Statement) == "" {
+		return fmt.Errorf("field statement: empty")
+	}
+	if t.Image == "" {
+		return fmt.Errorf(`field image: empty; an image digest or "local:NAME" is wanted`)
+	}
+	return nil
+}
+
+func checkRepository(t *milepost.Task) error {
+	if t.Repo == "" {
+		return fmt.Errorf("field repo: empty")
+	}
+	if !objectID.MatchString(t.BaseCommit) {
+		return fmt.Errorf("field base_commit: %q is not a full commit id (40 hex digits)", t.BaseCommit)
+	}
+	if !objectID.MatchString(t.BaseTree) {
+		return fmt.Errorf("field base_tree: %q is not a full tree id (40 hex digits)", t.BaseTree)
+	}
+	return nil
+}
+
+func checkPatch(t *milepost.Task) error {
+	if t.Kind == milepost.BugRepair && t.ReferencePatch == "" {
+		return fmt.Errorf("field reference_patch: empty in a task of kind %s", t.Kind)
+	}
+	for _, p := range t.RelevantFiles {
+		if !localPath(p) {
+			return fmt.Errorf("field relevant_files: %q is not a clean path relative to the repository", p)
+		}
+	}
+	for _, p := range t.Protected {
+		if !localPath(strings.TrimSuffix(p, "/")) {
+			return fmt.Errorf(`field protected: %q is not a file or a "dir/" prefix relative to the repository`, p)
+		}
+		for _, f := range t.RelevantFiles {
+			if f == p || strings.HasSuffix(p, "/") && strings.HasPrefix(f, p) {
+				return fmt.Errorf("field protected: %q covers %s, which the reference patch changes", p, f)
+			}
+		}
+	}
+	return nil
+}
+
+func localPath(p string) bool {
+	return p != "" && p == path.Clean(p) && !path.IsAbs(p) && p != "." && p != ".." && !strings.HasPrefix(p, "../")
+}
+
+func checkTests(t *milepost.Task) error {
+	if len(t.Test.Argv) == 0 || t.Test.Argv[0] == "" {
+		return fmt.Errorf("field test.argv: empty")
+	}
+	if !slices.Contains(formats, t.Test.Format) {
+		return fmt.Errorf("field test.format: %q is not one of %v", t.Test.Format, formats)
+	}
+	if t.Test.Resident != "" && t.Test.Resident != "unittest" {
+		return fmt.Errorf(`field test.resident: %q is not "unittest" or ""`, t.Test.Resident)
+	}
+	if t.Test.Timeout < 0 {
+		return fmt.Errorf("field test.timeout: %d is negative", t.Test.Timeout)
+	}
+	if len(t.Tests) == 0 {
+		return fmt.Errorf("field tests: empty")
+	}
+	for i := 1; i < len(t.Tests); i++ {
+		if t.Tests[i-1] >= t.Tests[i] {
+			return fmt.Errorf("field tests: not sorted and unique at %d (%q after %q)", i, t.Tests[i], t.Tests[i-1])
+		}
+	}
+	return checkSides(t)
+}
+
+// checkSides holds fail_to_pass and pass_to_pass against tests: each names tests of the task, none names one twice.
+func checkSides(t *milepost.Task) error {
+	seen := map[string]string{}
+	for _, side := range []struct {
+		field string
+		ids   []string
+	}{{"fail_to_pass", t.FailToPass}, {"pass_to_pass", t.PassToPass}} {
+		for _, id := range side.ids {
+			if _, ok := slices.BinarySearch(t.Tests, id); !ok {
+				return fmt.Errorf("field %s: %q is not in tests", side.field, id)
+			}
+			if was := seen[id]; was != "" {
+				return fmt.Errorf("field %s: %q is already in %s", side.field, id, was)
+			}
+			seen[id] = side.field
+		}
+	}
+	if t.Kind == milepost.BugRepair && len(t.FailToPass) == 0 {
+		return fmt.Errorf("field fail_to_pass: empty in a task of kind %s", t.Kind)
+	}
+	return nil
+}
