@@ -1,0 +1,295 @@
+package local
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/milepost-rl/milepost/env/driver"
+)
+
+// cgroups is one owner's place in the control groups: a directory named after the owner, and in it one per command.
+type cgroups struct {
+	version string   // "v1" or "v2"
+	dirs    []string // the owner's directories: pids and memory (v1), or the one (v2)
+	homes   []string // v1: where the spawning thread goes back to, one for each of dirs
+	next    atomic.Int64
+}
+
+// group is the control group of one command.
+type group struct {
+	of   *cgroups
+	dirs []string
+	fd   int // v2: the directory, for clone3; -1 otherwise
+}
+
+// cgroupRoots returns the directories in which an owner's directory is made, and the version.
+func cgroupRoots(root string) ([]string, string) {
+	if b, err := os.ReadFile(filepath.Join(root, "cgroup.controllers")); err == nil {
+		has := strings.Fields(string(b))
+		if contains(has, "memory") && contains(has, "pids") {
+			return []string{root}, "v2"
+		}
+		return nil, ""
+	}
+	pids, memory := filepath.Join(root, "pids"), filepath.Join(root, "memory")
+	for _, d := range []string{pids, memory} {
+		if _, err := os.Stat(filepath.Join(d, "tasks")); err != nil {
+			return nil, ""
+		}
+	}
+	return []string{pids, memory}, "v1"
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// openCgroups makes the owner's directories. An error means that there are none to be had, and why.
+func openCgroups(root, owner string) (*cgroups, error) {
+	roots, version := cgroupRoots(root)
+	if version == "" {
+		return nil, fmt.Errorf("%s has no pids and memory controllers", root)
+	}
+	c := &cgroups{version: version}
+	for i, r := range roots {
+		dir := filepath.Join(r, owner)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+		c.dirs = append(c.dirs, dir)
+		if version == "v1" {
+			home, err := currentCgroup(r, filepath.Base(roots[i]))
+			if err != nil {
+				return nil, errors.Join(err, c.close())
+			}
+			c.homes = append(c.homes, home)
+		}
+	}
+	if version == "v2" {
+		if err := put(c.dirs[0], "cgroup.subtree_control", "+memory +pids"); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	return c, nil
+}
+
+// currentCgroup returns the directory of this process's group of a version 1 controller, or the root of the hierarchy
+// where the process's path is not visible in this namespace.
+func currentCgroup(root, controller string) (string, error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) == 3 && contains(strings.Split(f[1], ","), controller) {
+			dir := filepath.Join(root, f[2])
+			if _, err := os.Stat(filepath.Join(dir, "tasks")); err == nil {
+				return dir, nil
+			}
+		}
+	}
+	return root, nil
+}
+
+func put(dir, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// bwrapProcs is how many processes bubblewrap itself has in the group: monitor, init, and one for the second user namespace.
+const bwrapProcs = 3
+
+// open makes the group of one command. A nil receiver has no groups and returns nil.
+func (c *cgroups) open(l driver.Limits) (*group, error) {
+	if c == nil {
+		return nil, nil
+	}
+	g := &group{of: c, fd: -1}
+	name := strconv.FormatInt(c.next.Add(1), 10)
+	for _, d := range c.dirs {
+		dir := filepath.Join(d, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, errors.Join(err, g.close())
+		}
+		g.dirs = append(g.dirs, dir)
+	}
+	if err := g.limit(l); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	if c.version == "v2" {
+		fd, err := unix.Open(g.dirs[0], unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_PATH, 0)
+		if err != nil {
+			return nil, errors.Join(err, g.close())
+		}
+		g.fd = fd
+	}
+	return g, nil
+}
+
+func (g *group) limit(l driver.Limits) error {
+	if l.Procs > 0 {
+		if err := put(g.dirs[0], "pids.max", strconv.Itoa(l.Procs+bwrapProcs)); err != nil {
+			return err
+		}
+	}
+	if l.Memory <= 0 {
+		return nil
+	}
+	if g.of.version == "v2" {
+		return errors.Join(put(g.dirs[0], "memory.max", strconv.FormatInt(l.Memory, 10)), g.optional("memory.swap.max", "0"))
+	}
+	if err := put(g.dirs[1], "memory.limit_in_bytes", strconv.FormatInt(l.Memory, 10)); err != nil {
+		return err
+	}
+	return g.optional("memory.memsw.limit_in_bytes", strconv.FormatInt(l.Memory, 10))
+}
+
+// optional sets what a kernel without swap accounting does not have.
+func (g *group) optional(file, value string) error {
+	err := put(g.dirs[len(g.dirs)-1], file, value)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
+}
+
+// enter moves the calling thread into a version 1 group, so that what it starts is born there; leave moves it back.
+// "0" means the caller itself, the one form that takes no global lock.
+func (g *group) enter() error { return g.move(g.dirs) }
+func (g *group) leave() error { return g.move(g.of.homes) }
+
+func (g *group) move(dirs []string) error {
+	for _, d := range dirs {
+		if err := put(d, "tasks", "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oomKilled reports whether the kernel killed a process of the group for its memory.
+func (g *group) oomKilled() bool {
+	if g == nil {
+		return false
+	}
+	file := "memory.oom_control"
+	if g.of.version == "v2" {
+		file = "memory.events"
+	}
+	b, err := os.ReadFile(filepath.Join(g.dirs[len(g.dirs)-1], file))
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(b) {
+		if n, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			return string(bytes.TrimSpace(n)) != "0"
+		}
+	}
+	return false
+}
+
+// kill kills every process of the group, those outside the command's process group too.
+func (g *group) kill() {
+	if g == nil {
+		return
+	}
+	killIn(g.dirs[0])
+}
+
+func killIn(dir string) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for _, f := range strings.Fields(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 1 && pid != os.Getpid() {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone already
+		}
+	}
+}
+
+// close removes the group; it succeeds once no process is left in it, which makes it the proof of that.
+func (g *group) close() error {
+	if g == nil {
+		return nil
+	}
+	if g.fd >= 0 {
+		unix.Close(g.fd)
+		g.fd = -1
+	}
+	for len(g.dirs) > 0 {
+		if err := removeCgroup(g.dirs[0]); err != nil {
+			return err
+		}
+		g.dirs = g.dirs[1:]
+	}
+	return nil
+}
+
+// removeCgroup waits for the last dying process to leave; one that does not within 10 s is reported.
+func removeCgroup(dir string) error {
+	wait := 100 * time.Microsecond
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return &os.PathError{Op: "remove control group", Path: dir, Err: err}
+		}
+		killIn(dir)
+		time.Sleep(wait)
+		wait = min(2*wait, 20*time.Millisecond)
+	}
+}
+
+// close removes the owner's directories. A nil receiver has none.
+func (c *cgroups) close() error {
+	if c == nil {
+		return nil
+	}
+	var errs []error
+	for _, d := range c.dirs {
+		errs = append(errs, removeCgroup(d))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepCgroups kills and removes what a dead owner left in the control groups. What cannot be removed does no harm but
+// for its name, so this reports nothing.
+func sweepCgroups(root, owner string) {
+	roots, _ := cgroupRoots(root)
+	for _, r := range roots {
+		dir := filepath.Join(r, owner)
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				_ = removeCgroup(filepath.Join(dir, e.Name()))
+			}
+		}
+		_ = removeCgroup(dir)
+	}
+}

@@ -1,0 +1,111 @@
+package local
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// stamp is what a file of a copied workspace looked like when it was made. The change time is the kernel's own: a
+// program cannot set it back, so an equal stamp means equal content.
+type stamp struct {
+	size         int64
+	mtime, ctime int64 // nanoseconds
+	inode        uint64
+	mode         fs.FileMode
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	st := info.Sys().(*syscall.Stat_t) // Linux: always this type
+	return stamp{size: info.Size(), mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: info.Mode()}
+}
+
+// copyBase copies the base and indexes the copy.
+func (w *workspace) copyBase(ctx context.Context) error {
+	w.index = map[string]stamp{}
+	dst := w.path()
+	err := filepath.WalkDir(w.base, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(w.base, p)
+		if err != nil {
+			return err
+		}
+		return copyEntry(p, filepath.Join(dst, rel), e)
+	})
+	if err != nil {
+		return err
+	}
+	// The index is taken last: a file changed in the same clock tick as its copy would otherwise keep its stamp.
+	time.Sleep(tick)
+	return filepath.WalkDir(dst, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dst, p)
+		w.index[rel] = stampOf(info)
+		return err
+	})
+}
+
+// tick is longer than the granularity of file times in the kernel (one timer tick, at most 10 ms).
+const tick = 12 * time.Millisecond
+
+// copyEntry copies one file, link or directory with its mode and time. Anything else in a base is left out.
+func copyEntry(src, dst string, e fs.DirEntry) error {
+	info, err := e.Info()
+	if err != nil {
+		return err
+	}
+	switch {
+	case e.IsDir():
+		if err := os.MkdirAll(dst, 0o755); err != nil {
+			return err
+		}
+		return os.Chmod(dst, info.Mode().Perm()|0o700)
+	case e.Type()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(src)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, dst)
+	case e.Type().IsRegular():
+		return copyFile(src, dst, info)
+	}
+	return nil
+}
+
+func copyFile(src, dst string, info fs.FileInfo) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	if err := os.Chmod(dst, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Chtimes(dst, time.Time{}, info.ModTime()) // git compares times with its index
+}
