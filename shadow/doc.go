@@ -1,0 +1,31 @@
+// Package shadow verifies beside the agent: the agent loop publishes every change of the repository and goes on; workers
+// rebuild the tree, prove its id, run the task's tests and publish what they saw; a barrier at the end of a batch collects
+// the probes within a bound. NATS JetStream is the one messenger, embedded or external.
+//
+// The way of one probe:
+//
+//	Prober.Publish ─▶ book (cache? in flight?) ─▶ backlog ─▶ PROBES stream ─▶ worker slot ─▶ TestRunner
+//	                                                                             │
+//	Prober.Fill / Await / Baseline ◀─ book (fence, trust, cache file) ◀─ RESULTS stream
+//
+// JetStream is transport that may be lost: the truth is the run's journal. What a lost stream took with it is found by
+// the reconciler and published again; a resumed run has a new epoch, purges what older epochs left and publishes again
+// from Step.Delta what it still needs.
+//
+// Where things live, one subject per file:
+//
+//	config.go     every setting, its default and its check
+//	server.go     the embedded server          connect.go   connections, credentials, TLS
+//	streams.go    names of streams and subjects, and making them
+//	wire.go       the messages and their checksums; a new field or message goes there, with a new version if old workers break
+//	objects.go    blobs, task bodies and base archives above the message size
+//	key.go        what makes two probes the same probe
+//	trust.go      when a result is trusted, and continuity; the one place where that is decided
+//	book.go       the state of all probes of a run, without I/O, clock or goroutine; a new rule of scheduling goes there
+//	cache.go      the result cache's file
+//	stats.go      counters, times, and what "hidden" means
+//	prober.go     the orchestrator's side: publishing (publish.go), receiving (receive.go), the barrier (barrier.go), modes (mode.go)
+//	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines (bases.go)
+//
+// The package knows no sandbox and no test format: it runs tests through [TestRunner].
+package shadow

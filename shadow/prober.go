@@ -1,0 +1,286 @@
+package shadow
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// BlobGetter gives the bytes of a blob by its git id; repo.Blobs is one.
+type BlobGetter interface {
+	Get(hash string) ([]byte, error)
+}
+
+// Prober is the orchestrator's side of shadow probing. It is safe for concurrent use.
+//
+// Invariants:
+//   - mu guards book, cache, backlog, prints, tasks and heard; nothing that can block (network, channel) happens under
+//     it, except the append to the cache file.
+//   - Publish only touches memory. Four publishers carry the backlog to the stream; a flight is carried by one of them.
+//   - A result is acknowledged after the book has taken it: an orchestrator that is busy or dies loses none.
+//   - One epoch of a run owns its results. When a newer epoch takes over, this one stops, and Err says why.
+//   - Close ends all goroutines, and every Await with it.
+type Prober struct {
+	cfg   ProberConfig
+	names names
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	objs  *objects
+	blobs BlobGetter
+	opts  proberOptions
+
+	mu      sync.Mutex
+	book    *book
+	cache   *cacheFile
+	backlog [len(kinds)][]*flight
+	queued  int
+	prints  map[string]*taskPrint
+	tasks   map[string]*milepost.Task
+	heard   map[string]heardWorker
+	stopped error // why the prober does no more; nil while it works
+
+	more   chan struct{} // capacity 1: the backlog has grown
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	subs   []*nats.Subscription
+}
+
+type heardWorker struct {
+	info WorkerInfo
+	at   time.Time
+}
+
+type proberOptions struct {
+	now   func() time.Time
+	tasks func(id string) (*milepost.Task, error)
+	bases BaseExporter
+	onErr func(error)
+}
+
+// ProberOption gives a prober what only some runs have.
+type ProberOption func(*proberOptions)
+
+// WithTasks lets Fill find a task that this prober has not yet seen (a resumed run).
+func WithTasks(f func(id string) (*milepost.Task, error)) ProberOption {
+	return func(o *proberOptions) { o.tasks = f }
+}
+
+// WithBases lets workers on other machines ask for base archives.
+func WithBases(b BaseExporter) ProberOption { return func(o *proberOptions) { o.bases = b } }
+
+// WithErrors reports failures that the prober survives, such as a cache file on a full disk or a server that is away: each
+// is counted in Stats too. f must not block and must not call the prober.
+func WithErrors(f func(error)) ProberOption { return func(o *proberOptions) { o.onErr = f } }
+
+// WithClock replaces time.Now in what is measured; waiting uses real time.
+func WithClock(now func() time.Time) ProberOption { return func(o *proberOptions) { o.now = now } }
+
+// NewProber connects the run to the streams, takes it over from older epochs and opens the result cache. ctx bounds the
+// set-up only; Close ends the prober. nc stays the caller's. Errors: KindInvalid, KindConflict where a newer epoch owns
+// the run, KindUnavailable.
+func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobGetter, options ...ProberOption) (*Prober, error) {
+	const op = "shadow: new prober"
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	o := proberOptions{now: time.Now, onErr: func(error) {}}
+	for _, f := range options {
+		f(&o)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	store, err := ensure(ctx, js, cfg.Streams)
+	if err != nil {
+		return nil, err
+	}
+	n := newNames(cfg.Streams.Prefix, cfg.Run)
+	results, err := claim(ctx, js, n, cfg.Epoch, cfg.Streams.AckWait)
+	if err != nil {
+		return nil, err
+	}
+	file, cached, bad := &cacheFile{}, []cacheEntry(nil), 0
+	if cfg.CacheFile != "" {
+		if file, cached, bad, err = openCache(cfg.CacheFile); err != nil {
+			return nil, err
+		}
+	}
+	p := &Prober{cfg: cfg, names: n, nc: nc, js: js, objs: newObjects(store, cfg.Streams.MaxAge, o.now), blobs: blobs, opts: o,
+		book: newBook(cfg.MaxAttempts, cfg.RetryDelay, cached), cache: file, prints: map[string]*taskPrint{},
+		tasks: map[string]*milepost.Task{}, heard: map[string]heardWorker{}, more: make(chan struct{}, 1)}
+	if bad > 0 {
+		p.book.stats.CacheErrors += bad
+		o.onErr(milepost.E(op, milepost.KindCorrupt, "%d lines of %s could not be read and are probed again", bad, cfg.CacheFile))
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if err := p.subscribe(); err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	for range publishers {
+		p.wg.Go(p.publishLoop)
+	}
+	p.wg.Go(func() { p.receiveLoop(results) })
+	p.wg.Go(p.tickLoop)
+	return p, nil
+}
+
+// Publish takes a request and returns at once: verification happens elsewhere. In mode off, steps are ignored; in mode
+// synchronous it behaves the same, and [NewSync] makes the loop wait. Errors: KindInvalid for a request that cannot be
+// probed, KindLimit when the backlog is full (Fill publishes the step again), KindConflict or KindCanceled once the prober
+// has stopped.
+func (p *Prober) Publish(ctx context.Context, r milepost.ProbeRequest) error {
+	if err := ctx.Err(); err != nil {
+		return milepost.Wrap("shadow: publish", milepost.KindCanceled, err)
+	}
+	if p.cfg.Mode == ModeOff && r.Kind == milepost.ProbeStep {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.publish(r, false)
+}
+
+// publish is Publish under the lock; force lets a barrier, which is bounded by its batch, exceed the backlog.
+func (p *Prober) publish(r milepost.ProbeRequest, force bool) error {
+	const op = "shadow: publish"
+	if p.stopped != nil {
+		return p.stopped
+	}
+	if err := checkRequest(r); err != nil {
+		return err
+	}
+	if p.queued >= p.cfg.Backlog && !force {
+		return milepost.E(op, milepost.KindLimit, "%d requests wait for the stream already", p.queued)
+	}
+	print := p.prints[r.Task.ID]
+	if print == nil || print.task != r.Task {
+		var err error
+		if print, err = newTaskPrint(r.Task); err != nil {
+			return err
+		}
+		p.prints[r.Task.ID], p.tasks[r.Task.ID] = print, r.Task
+	}
+	f := p.book.request(r, print, p.opts.now())
+	if f != nil {
+		p.enqueue(f)
+	}
+	return nil
+}
+
+func checkRequest(r milepost.ProbeRequest) error {
+	const op = "shadow: publish"
+	switch {
+	case r.ID == "":
+		return milepost.E(op, milepost.KindInvalid, "the request has no id")
+	case kindIndex(r.Kind) < 0:
+		return milepost.E(op, milepost.KindInvalid, "request %s: kind %q is not one of %v", r.ID, r.Kind, kinds)
+	case r.Task == nil:
+		return milepost.E(op, milepost.KindInvalid, "request %s: no task", r.ID)
+	case len(r.Task.Tests) == 0:
+		return milepost.E(op, milepost.KindInvalid, "request %s: task %s has no tests", r.ID, r.Task.ID)
+	case r.Tree == "":
+		return milepost.E(op, milepost.KindInvalid, "request %s: no tree", r.ID)
+	case r.Kind != milepost.ProbeBaseline && r.Episode == "":
+		return milepost.E(op, milepost.KindInvalid, "request %s: no episode", r.ID)
+	}
+	return nil
+}
+
+func kindIndex(k milepost.ProbeKind) int {
+	for i, x := range kinds {
+		if x == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// Cancel forgets what the episode waits for: nobody will read it. Requests that no worker has begun are taken off the
+// stream, unless another episode shares them.
+func (p *Prober) Cancel(episode string) {
+	p.mu.Lock()
+	for _, id := range p.book.episodes[episode] {
+		if e := p.book.entries[id]; e != nil && e.probe == nil {
+			p.book.stats.Cancelled++
+		}
+	}
+	unwanted := p.book.release(episode)
+	p.mu.Unlock()
+	p.deleteMessages(unwanted)
+}
+
+// Stats returns the counters so far.
+func (p *Prober) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.book.stats
+	s.Backlog, s.InFlight = p.queued, len(p.book.flights)
+	s.Workers = len(p.workers())
+	return s
+}
+
+// Workers lists the workers heard of within the last 15 seconds, of all runs on the server.
+func (p *Prober) Workers() []WorkerInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.workers()
+}
+
+func (p *Prober) workers() (out []WorkerInfo) {
+	for name, h := range p.heard {
+		if p.opts.now().Sub(h.at) > 15*time.Second {
+			delete(p.heard, name)
+			continue
+		}
+		out = append(out, h.info)
+	}
+	return out
+}
+
+// Err says why the prober has stopped, nil while it works. Errors: KindConflict when a newer epoch took over, KindCanceled
+// after Close.
+func (p *Prober) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopped
+}
+
+// stop makes the prober do no more, because of err.
+func (p *Prober) stop(err error) {
+	p.mu.Lock()
+	if p.stopped == nil {
+		p.stopped = err
+	}
+	p.mu.Unlock()
+	p.cancel()
+}
+
+// Close ends all goroutines and closes the cache file. What is on the stream stays there; the next epoch purges it.
+// Errors: KindUnavailable when results could not be written to the cache file.
+func (p *Prober) Close() error {
+	p.stop(milepost.E("shadow: prober", milepost.KindCanceled, "the prober is closed"))
+	for _, s := range p.subs {
+		_ = s.Unsubscribe() // fails only where the connection is closed, which ends it too
+	}
+	p.wg.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.cache.close()
+	p.cache = &cacheFile{}
+	return milepost.Wrap("shadow: close prober", milepost.KindUnavailable, err)
+}
+
+// report counts nothing and tells the caller's error function; it must not be called under the lock.
+func (p *Prober) report(err error) {
+	if err != nil && p.ctx.Err() == nil {
+		p.opts.onErr(err)
+	}
+}

@@ -1,0 +1,223 @@
+package shadow
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// publishers carry requests to the stream; several, because each waits for the server's acknowledgement.
+const publishers = 4
+
+// headroom is what a message leaves of the server's limit for headers.
+const headroom = 4 << 10
+
+// enqueue puts f at the end of its kind's backlog. Under the lock.
+func (p *Prober) enqueue(f *flight) {
+	i := kindIndex(f.req.Kind)
+	p.backlog[i] = append(p.backlog[i], f)
+	p.queued++
+	select {
+	case p.more <- struct{}{}:
+	default:
+	}
+}
+
+// dequeue takes the first flight of the most urgent kind; nil when there is none.
+func (p *Prober) dequeue() (f *flight, attempt int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.backlog {
+		for len(p.backlog[i]) > 0 {
+			f := p.backlog[i][0]
+			p.backlog[i][0] = nil
+			p.backlog[i] = p.backlog[i][1:]
+			p.queued--
+			if p.book.current(f, f.attempt) {
+				if p.queued > 0 {
+					select { // another publisher may go on
+					case p.more <- struct{}{}:
+					default:
+					}
+				}
+				return f, f.attempt
+			}
+		}
+	}
+	return nil, 0
+}
+
+func (p *Prober) publishLoop() {
+	for {
+		f, attempt := p.dequeue()
+		if f != nil {
+			p.carry(f, attempt)
+			continue
+		}
+		select {
+		case <-p.more:
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// carry brings one attempt of f onto the stream, however long the server is away. It gives up when the prober stops, when
+// nobody wants the flight any more, or when its bytes are gone, which ends the probe.
+func (p *Prober) carry(f *flight, attempt int) {
+	wait := 50 * time.Millisecond
+	for {
+		ctx, cancel := context.WithTimeout(p.ctx, 15*time.Second)
+		seq, err := p.send(ctx, f, attempt)
+		cancel()
+		if err == nil {
+			p.arrived(f, attempt, seq)
+			return
+		}
+		if k := milepost.KindOf(err); k == milepost.KindNotFound || k == milepost.KindCorrupt || k == milepost.KindInvalid {
+			p.abandon(f, attempt, err)
+			return
+		}
+		p.mu.Lock()
+		p.book.stats.PublishErrors++
+		p.mu.Unlock()
+		p.report(err)
+		select {
+		case <-time.After(wait):
+			wait = min(2*wait, 2*time.Second)
+		case <-p.ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		wanted := p.book.current(f, attempt)
+		p.mu.Unlock()
+		if !wanted {
+			return
+		}
+	}
+}
+
+func (p *Prober) arrived(f *flight, attempt int, seq uint64) {
+	p.mu.Lock()
+	p.book.sent(f, attempt, seq)
+	gone := p.book.flights[f.key] != f
+	p.mu.Unlock()
+	if gone { // released meanwhile, or its result was faster: then the message is gone already
+		p.deleteSeqs([]uint64{seq})
+		return
+	}
+	_ = p.nc.Publish(p.names.wake(), nil) // idle workers look by themselves too
+}
+
+// abandon ends a probe that cannot be asked for: bytes of its tree are missing or damaged.
+func (p *Prober) abandon(f *flight, attempt int, why error) {
+	p.mu.Lock()
+	if p.book.current(f, attempt) {
+		p.book.conclude(f, &wireResult{address: address{Attempt: attempt}, Status: milepost.ProbeTreeWrong, Reason: why.Error()}, p.opts.now())
+	}
+	p.mu.Unlock()
+	p.report(why)
+}
+
+// send publishes one attempt. Errors: KindUnavailable; KindNotFound, KindCorrupt and KindInvalid from the blob store.
+func (p *Prober) send(ctx context.Context, f *flight, attempt int) (seq uint64, err error) {
+	const op = "shadow: publish"
+	m, err := p.message(ctx, f, attempt)
+	if err != nil {
+		return 0, err
+	}
+	// The server drops a second copy of the same attempt, sent because the first acknowledgement was lost.
+	id := fmt.Sprintf("%s/%d/%s/%d", p.names.run, p.cfg.Epoch, f.key, attempt)
+	ack, err := p.js.PublishMsg(ctx, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(p.names.probes()))
+	if err != nil {
+		return 0, milepost.E(op, milepost.KindUnavailable, "request %s: %w", f.req.ID, err)
+	}
+	return ack.Sequence, nil
+}
+
+// message makes the request's message and uploads what does not fit into it. From the second attempt on everything large
+// is looked for in the store again, as its absence may be why the first failed.
+func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg, error) {
+	w := &wireRequest{address: address{V: wireVersion, Run: p.cfg.Run, Epoch: p.cfg.Epoch, Key: f.key, ID: f.req.ID, Attempt: attempt},
+		Kind: f.req.Kind, Task: f.print.sum, Tree: f.req.Tree, Delta: f.req.Delta}
+	limit := int(p.nc.MaxPayload()) - headroom
+	if len(f.print.body) <= min(p.cfg.InlineLimit, limit/4) {
+		w.TaskBody = f.print.body
+	} else if err := p.store(ctx, taskObject(f.print.sum), f.print.body, attempt); err != nil {
+		return nil, err
+	}
+	// Blobs go inline while they fit, counted as base64; the rest, and the large, go through the store.
+	room := min(p.cfg.InlineLimit, limit/2)
+	for _, c := range f.req.Delta {
+		if c.Deleted || w.Blobs[c.Blob] != nil {
+			continue
+		}
+		data, err := p.blobs.Get(c.Blob)
+		if err != nil {
+			return nil, fmt.Errorf("%s of request %s: %w", c.Path, f.req.ID, err)
+		}
+		if cost := len(data)*4/3 + 64; cost <= room && len(data) > 0 {
+			room -= cost
+			if w.Blobs == nil {
+				w.Blobs = map[string][]byte{}
+			}
+			w.Blobs[c.Blob] = data
+			continue
+		}
+		if err := p.store(ctx, blobObject(c.Blob), data, attempt); err != nil {
+			return nil, err
+		}
+	}
+	m, err := encode(p.names.probe(f.req.Kind), w)
+	if err == nil && len(m.Data) > limit {
+		err = milepost.E("shadow: publish", milepost.KindInvalid, "request %s takes %d bytes without its blobs (%d changed files); the server takes %d: raise max_payload",
+			f.req.ID, len(m.Data), len(f.req.Delta), limit)
+	}
+	return m, err
+}
+
+func (p *Prober) store(ctx context.Context, object string, data json.RawMessage, attempt int) error {
+	if attempt > 1 {
+		p.objs.forget(object)
+	}
+	return p.objs.uploadBytes(ctx, object, data)
+}
+
+// deleteMessages takes the requests of unwanted flights off the stream.
+func (p *Prober) deleteMessages(unwanted []*flight) {
+	var seqs []uint64
+	p.mu.Lock()
+	for _, f := range unwanted {
+		if f.seq != 0 {
+			seqs = append(seqs, f.seq)
+		}
+	}
+	p.mu.Unlock()
+	p.deleteSeqs(seqs)
+}
+
+// deleteSeqs deletes messages in the background. A failure costs a worker's time and nothing else.
+func (p *Prober) deleteSeqs(seqs []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(seqs) == 0 || p.stopped != nil {
+		return
+	}
+	p.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
+		defer cancel()
+		s, err := p.js.Stream(ctx, p.names.probes())
+		if err != nil {
+			return
+		}
+		for _, seq := range seqs {
+			_ = s.DeleteMsg(ctx, seq) // gone already, or served: both fine
+		}
+	})
+}

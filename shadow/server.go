@@ -1,0 +1,86 @@
+package shadow
+
+import (
+	"os"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// Server is the NATS server embedded in this process, with JetStream on a file store. What it had acknowledged survives a
+// restart on the same Dir; a machine that loses power may lose the last moments, which the prober then publishes again.
+type Server struct {
+	srv *server.Server
+	cfg ServerConfig
+}
+
+// StartServer starts the server and waits until it takes connections. Errors: KindInvalid for the configuration,
+// KindUnavailable for a taken port, a folder that cannot be written or a server that does not come up.
+func StartServer(cfg ServerConfig) (*Server, error) {
+	const op = "shadow: start server"
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	port := cfg.Port
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	opts := &server.Options{ServerName: "milepost", Host: cfg.Host, Port: port, DontListen: !cfg.Listen, NoSigs: true, NoLog: true,
+		Authorization: cfg.Token, MaxPayload: cfg.MaxPayload, JetStream: true, StoreDir: cfg.Dir, JetStreamMaxStore: cfg.MaxStore,
+		JetStreamMaxMemory: 64 << 20}
+	if cfg.TLSCert != "" {
+		tc, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: cfg.TLSCert, KeyFile: cfg.TLSKey})
+		if err != nil {
+			return nil, milepost.Wrap(op, milepost.KindInvalid, err)
+		}
+		opts.TLSConfig, opts.TLS, opts.TLSTimeout = tc, true, 10
+		opts.AllowNonTLS = false
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	failed := &fatalLog{}
+	s.SetLoggerV2(failed, false, false, false)
+	s.Start()
+	if !s.ReadyForConnections(20*time.Second) || !s.JetStreamEnabled() {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return nil, milepost.E(op, milepost.KindUnavailable, "the NATS server did not come up (store %s, listen %v on %s:%d): %s",
+			cfg.Dir, cfg.Listen, cfg.Host, cfg.Port, failed.last())
+	}
+	return &Server{srv: s, cfg: cfg}, nil
+}
+
+// URL is where other processes connect, "" when the server does not listen.
+func (s *Server) URL() string {
+	if !s.cfg.Listen {
+		return ""
+	}
+	return s.srv.ClientURL()
+}
+
+// Connect opens an in-process connection, which needs no port. The caller closes it.
+func (s *Server) Connect(name string) (*nats.Conn, error) {
+	opts := append(commonOptions(name), nats.InProcessServer(s.srv))
+	if s.cfg.Token != "" {
+		opts = append(opts, nats.Token(s.cfg.Token))
+	}
+	nc, err := nats.Connect(nats.DefaultURL, opts...)
+	if err != nil {
+		return nil, milepost.Wrap("shadow: connect", milepost.KindUnavailable, err)
+	}
+	return nc, nil
+}
+
+// Close stops the server and waits until its files are closed.
+func (s *Server) Close() {
+	s.srv.Shutdown()
+	s.srv.WaitForShutdown()
+}

@@ -1,0 +1,132 @@
+package shadow
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// wireVersion is raised when a reader of the old form would misread the new one; other versions are refused.
+const wireVersion = 1
+
+// sumHeader carries the SHA-256 of the body in hex: a damaged message is recognised even where it is still valid JSON.
+const sumHeader = "Milepost-Sum"
+
+// address says which publication of which probe a message belongs to. Key names the probe by content; Attempt counts the
+// prober's publications of it, Delivery the server's hand-outs of that publication. (Attempt, Delivery) only ever grows,
+// and whatever carries a smaller pair than the largest one known is fenced off.
+type address struct {
+	V        int    `json:"v"`
+	Run      string `json:"run"`
+	Epoch    uint64 `json:"epoch"`
+	Key      string `json:"key"`
+	ID       string `json:"id"` // the first request for the probe; for people
+	Attempt  int    `json:"attempt"`
+	Delivery int    `json:"delivery,omitempty"` // 0 in a request: the worker learns it from the server
+}
+
+// wireRequest is one probe to be run.
+type wireRequest struct {
+	address
+	Kind     milepost.ProbeKind    `json:"kind"`
+	Task     string                `json:"task"`                // SHA-256 of the task's wire form
+	TaskBody json.RawMessage       `json:"task_body,omitempty"` // absent where it is the object task/<Task>
+	Tree     string                `json:"tree"`
+	Delta    []milepost.TreeChange `json:"delta,omitempty"`
+	Blobs    map[string][]byte     `json:"blobs,omitempty"` // by blob id; a blob of Delta that is not here is the object blob/<id>
+}
+
+// wireResult is what a worker saw. It claims; trust is decided by the prober.
+type wireResult struct {
+	address
+	Worker string               `json:"worker"`
+	Status milepost.ProbeStatus `json:"status"`
+	Tree   string               `json:"tree"` // proven by the worker; "" where it came to none
+	Report milepost.TestReport  `json:"report,omitempty"`
+	Extra  []string             `json:"extra,omitempty"` // reported ids that are not the task's
+	Reason string               `json:"reason,omitempty"`
+	Retry  bool                 `json:"retry,omitempty"` // status infra: another attempt may do better
+	Ran    time.Duration        `json:"ran"`
+}
+
+// wireStarted tells the prober that a worker took a request; lost ones cost only precision.
+type wireStarted struct {
+	address
+	Worker string `json:"worker"`
+}
+
+// wireWorker is the heartbeat of a worker.
+type wireWorker struct {
+	V int `json:"v"`
+	WorkerInfo
+}
+
+// WorkerInfo is what a worker tells about itself with every heartbeat.
+type WorkerInfo struct {
+	Name    string    `json:"name"`
+	Host    string    `json:"host"`
+	Slots   int       `json:"slots"`
+	Busy    int       `json:"busy"`
+	Served  int       `json:"served"` // results published since it started
+	Failed  int       `json:"failed"` // of them, infrastructure failures
+	Started time.Time `json:"started"`
+	Drains  bool      `json:"drains,omitempty"` // stopping: takes no new probe
+}
+
+// wireBaseAsk asks the prober of a run for the archive of a task's base tree, wireBaseReply tells where it is.
+type wireBaseAsk struct {
+	V    int    `json:"v"`
+	Task string `json:"task"` // task id
+	Tree string `json:"tree"`
+	// Again says that the object was not where the last reply said.
+	Again bool `json:"again,omitempty"`
+}
+
+type wireBaseReply struct {
+	V      int    `json:"v"`
+	Object string `json:"object,omitempty"` // name in the object store
+	Error  string `json:"error,omitempty"`
+}
+
+func hashHex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// encode makes a message for subject with v as JSON body and its checksum.
+func encode(subject string, v any) (*nats.Msg, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, milepost.Wrap("shadow: encode", milepost.KindInternal, err)
+	}
+	m := nats.NewMsg(subject)
+	m.Data = body
+	m.Header.Set(sumHeader, hashHex(body))
+	return m, nil
+}
+
+// decode reads a body into v after checking sum and version. Errors: KindCorrupt.
+func decode(h nats.Header, body []byte, v any) error {
+	const op = "shadow: decode"
+	if got := h.Get(sumHeader); got != hashHex(body) {
+		return milepost.E(op, milepost.KindCorrupt, "checksum %q is not that of the %d bytes received", got, len(body))
+	}
+	var head struct {
+		V int `json:"v"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return milepost.E(op, milepost.KindCorrupt, "not JSON: %w", err)
+	}
+	if head.V != wireVersion {
+		return milepost.E(op, milepost.KindCorrupt, "message version %d, this program speaks %d", head.V, wireVersion)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return milepost.E(op, milepost.KindCorrupt, "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package shadow
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// Outcome is what running a task's tests on one tree gave, as testrun.Outcome says it.
+type Outcome struct {
+	Status milepost.ProbeStatus
+	Report milepost.TestReport // dense over Task.Tests, where completed
+	Tree   string              // proven before the tests ran
+	Extra  []string            // reported ids that are not the task's
+	Log    []byte
+	Ran    time.Duration
+	Reason string
+}
+
+// TestRunner rebuilds the tree base+delta, proves its id and runs the task's tests on it. The error is infrastructure or
+// misuse; what the tests themselves do (time-out, memory, no output) is in the outcome. It is called from as many
+// goroutines as the worker has slots.
+type TestRunner interface {
+	Run(ctx context.Context, task *milepost.Task, tree string, delta []milepost.TreeChange) (Outcome, error)
+}
+
+// BlobStore takes the blobs of a request for the runner to find; repo.Blobs is one, and the runner must read the same.
+type BlobStore interface {
+	Has(hash string) bool
+	Put(data []byte) (hash string, err error)
+}
+
+// Worker serves probe requests of all runs on a server. Run may be called once.
+//
+// Invariants:
+//   - Each slot asks for one request when it is free, never for more: what a busy worker held back, an idle one could run.
+//   - While a probe runs its message is kept alive with InProgress; a worker that dies or hangs loses it after AckWait.
+//   - A request is acknowledged only after its result is in the results stream. Who was fenced off meanwhile does no harm:
+//     the prober drops the result.
+//   - When ctx of Run ends, slots take no more, finish within DrainTimeout what they hold, and hand back the rest.
+type Worker struct {
+	cfg    WorkerConfig
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	store  jetstream.ObjectStore
+	runner TestRunner
+	blobs  BlobStore
+	bases  *baseFetcher
+	onErr  func(error)
+
+	queues [len(kinds)]jetstream.Consumer
+	wake   chan struct{} // a token for each slot at most
+
+	mu    sync.Mutex
+	info  WorkerInfo
+	tasks map[string]*milepost.Task // by sum of the wire form
+}
+
+// WorkerOption gives a worker what only some have.
+type WorkerOption func(*Worker)
+
+// WithBaseStore lets the worker fetch base repositories that are not on its disk into the store its runner uses.
+func WithBaseStore(b BaseImporter) WorkerOption { return func(w *Worker) { w.bases.bases = b } }
+
+// WithWorkerErrors reports failures that the worker survives. f must not block.
+func WithWorkerErrors(f func(error)) WorkerOption { return func(w *Worker) { w.onErr = f } }
+
+// NewWorker prepares a worker on nc, which stays the caller's. ctx bounds the set-up. Errors: KindInvalid, KindUnavailable.
+func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner TestRunner, blobs BlobStore, options ...WorkerOption) (*Worker, error) {
+	const op = "shadow: new worker"
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if cfg.Name == "" {
+		cfg.Name = safeToken(host) + "-" + rand.Text()[:8]
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	w := &Worker{cfg: cfg, nc: nc, js: js, runner: runner, blobs: blobs, onErr: func(error) {}, wake: make(chan struct{}, cfg.Slots),
+		tasks: map[string]*milepost.Task{}, info: WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()}}
+	w.bases = &baseFetcher{w: w}
+	for _, f := range options {
+		f(w)
+	}
+	return w, w.attach(ctx)
+}
+
+// Name is the worker's name in results and heartbeats.
+func (w *Worker) Name() string { return w.cfg.Name }
+
+// attach finds or makes streams and consumers.
+func (w *Worker) attach(ctx context.Context) error {
+	store, err := ensure(ctx, w.js, w.cfg.Streams)
+	if err != nil {
+		return err
+	}
+	n := newNames(w.cfg.Streams.Prefix, "any")
+	var queues [len(kinds)]jetstream.Consumer
+	for i, k := range kinds {
+		if queues[i], err = w.js.Consumer(ctx, n.probes(), string(k)); err != nil {
+			return milepost.Wrap("shadow: attach worker", milepost.KindUnavailable, err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.store, w.queues = store, queues
+	return nil
+}
+
+// Run serves until ctx ends, then drains, and returns nil. Errors: KindUnavailable when it cannot listen.
+func (w *Worker) Run(ctx context.Context) error {
+	n := newNames(w.cfg.Streams.Prefix, "any")
+	sub, err := w.nc.Subscribe(n.wake(), func(*nats.Msg) { w.signal() })
+	if err != nil {
+		return milepost.Wrap("shadow: run worker", milepost.KindUnavailable, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
+
+	// hard ends what slots still hold when the drain takes too long.
+	hard, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	var slots, side sync.WaitGroup
+	for range w.cfg.Slots {
+		slots.Go(func() { w.slot(ctx, hard) })
+	}
+	beat, stopBeat := context.WithCancel(context.WithoutCancel(ctx))
+	side.Go(func() { w.heartbeat(beat) })
+	<-ctx.Done()
+	w.mu.Lock()
+	w.info.Drains = true
+	w.mu.Unlock()
+	timer := time.AfterFunc(w.cfg.DrainTimeout, kill)
+	slots.Wait()
+	timer.Stop()
+	stopBeat()
+	side.Wait()
+	return milepost.Wrap("shadow: drain worker", milepost.KindUnavailable, w.nc.FlushTimeout(2*time.Second))
+}
+
+// signal wakes one idle slot.
+func (w *Worker) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// slot takes one request after the other until ctx ends.
+func (w *Worker) slot(ctx, hard context.Context) {
+	poll := time.NewTimer(0)
+	defer poll.Stop()
+	for ctx.Err() == nil {
+		m, err := w.next()
+		switch {
+		case err != nil:
+			w.onErr(err)
+			w.reattach(ctx)
+		case m != nil:
+			w.signal() // there may be more for another slot
+			w.serve(hard, m)
+			continue
+		}
+		poll.Reset(w.cfg.Poll)
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-poll.C:
+		}
+	}
+}
+
+// next asks the queues for one request, the most urgent kind first; nil when they have none. Errors: KindUnavailable.
+func (w *Worker) next() (jetstream.Msg, error) {
+	w.mu.Lock()
+	queues := w.queues
+	w.mu.Unlock()
+	if !w.nc.IsConnected() {
+		return nil, nil
+	}
+	for _, q := range queues {
+		batch, err := q.FetchNoWait(1)
+		if err != nil {
+			return nil, milepost.Wrap("shadow: fetch", milepost.KindUnavailable, err)
+		}
+		for m := range batch.Messages() {
+			return m, nil
+		}
+		if err := batch.Error(); err != nil {
+			return nil, milepost.Wrap("shadow: fetch", milepost.KindUnavailable, err)
+		}
+	}
+	return nil, nil
+}
+
+// reattach makes the streams again after a server came back without them.
+func (w *Worker) reattach(ctx context.Context) {
+	if !w.nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := w.attach(ctx); err != nil && ctx.Err() == nil {
+		w.onErr(err)
+	}
+}
+
+// heartbeat tells that the worker lives, at once and then every Heartbeat, and a last time when it ends.
+func (w *Worker) heartbeat(ctx context.Context) {
+	subject := newNames(w.cfg.Streams.Prefix, "any").worker(w.cfg.Name)
+	tick := time.NewTicker(w.cfg.Heartbeat)
+	defer tick.Stop()
+	for {
+		w.mu.Lock()
+		info := w.info
+		w.mu.Unlock()
+		if m, err := encode(subject, wireWorker{wireVersion, info}); err == nil {
+			_ = w.nc.PublishMsg(m) // the next one follows; a closed connection shows in next
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
