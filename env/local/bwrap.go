@@ -33,12 +33,7 @@ func (d *Driver) systemArgs(nestedUsers bool) []string {
 			a = append(a, "--ro-bind", p, p)
 		}
 	}
-	for _, p := range etcFiles {
-		a = append(a, "--ro-bind-try", p, p)
-	}
-	for _, name := range []string{"passwd", "group", "hosts", "nsswitch.conf"} {
-		a = append(a, "--ro-bind", filepath.Join(d.home, "etc", name), "/etc/"+name)
-	}
+	a = append(a, "--ro-bind", filepath.Join(d.home, "etc"), "/etc")
 	for _, p := range slices.Concat(d.python.prefixes, d.cfg.ReadOnly) {
 		a = append(a, "--ro-bind", p, p)
 	}

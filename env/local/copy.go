@@ -28,20 +28,7 @@ func stampOf(info fs.FileInfo) stamp {
 func (w *workspace) copyBase(ctx context.Context) error {
 	w.index = map[string]stamp{}
 	dst := w.path()
-	err := filepath.WalkDir(w.base, func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(w.base, p)
-		if err != nil {
-			return err
-		}
-		return copyEntry(p, filepath.Join(dst, rel), e)
-	})
-	if err != nil {
+	if err := copyTree(ctx, w.base, dst); err != nil {
 		return err
 	}
 	// The index is taken last: a file changed in the same clock tick as its copy would otherwise keep its stamp.
@@ -57,6 +44,23 @@ func (w *workspace) copyBase(ctx context.Context) error {
 		rel, err := filepath.Rel(dst, p)
 		w.index[rel] = stampOf(info)
 		return err
+	})
+}
+
+// copyTree copies a file, a link or a directory with all below it.
+func copyTree(ctx context.Context, src, dst string) error {
+	return filepath.WalkDir(src, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(src, p)
+		if err != nil {
+			return err
+		}
+		return copyEntry(p, filepath.Join(dst, rel), e)
 	})
 }
 
