@@ -1,0 +1,139 @@
+package rollout
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/repo"
+)
+
+// snapshot is the repository at one moment: what differs from the base, and the tree that makes. It is never changed.
+type snapshot struct {
+	delta []milepost.TreeChange
+	tree  string
+	index repo.Index
+}
+
+// changed lists the paths whose content or mode differs between two snapshots of one base, sorted.
+func (s snapshot) changed(since snapshot) []string {
+	before := map[string]milepost.TreeChange{}
+	for _, c := range since.delta {
+		before[c.Path] = c
+	}
+	paths := map[string]bool{}
+	for _, c := range s.delta {
+		if before[c.Path] != c {
+			paths[c.Path] = true
+		}
+		delete(before, c.Path)
+	}
+	for p := range before {
+		paths[p] = true
+	}
+	return slices.Sorted(maps.Keys(paths))
+}
+
+// repository is the sandbox's repository as the loop last saw it. It implements tools.Repository.
+type repository struct {
+	base  *repo.Base
+	blobs *repo.Blobs
+	box   *env.Sandbox
+	now   snapshot
+}
+
+func newRepository(base *repo.Base, blobs *repo.Blobs, box *env.Sandbox) *repository {
+	return &repository{base: base, blobs: blobs, box: box, now: snapshot{tree: base.Tree, index: base.Index}}
+}
+
+// Index is the tree as of the last snapshot.
+func (r *repository) Index() repo.Index { return r.now.index }
+
+// Delta is what differs from the base as of the last snapshot.
+func (r *repository) Delta() []milepost.TreeChange { return r.now.delta }
+
+// InBase reports whether the base tree has the file.
+func (r *repository) InBase(path string) bool {
+	_, ok := r.base.Index[path]
+	return ok
+}
+
+// Diff is the unified diff from the base of the files below path, all of them where it is "".
+func (r *repository) Diff(ctx context.Context, path string) (string, error) {
+	var delta []milepost.TreeChange
+	for _, c := range r.now.delta {
+		if path == "" || c.Path == path || strings.HasPrefix(c.Path, path+"/") {
+			delta = append(delta, c)
+		}
+	}
+	return repo.Patch(ctx, r.base, delta, r.blobs)
+}
+
+// take looks at the sandbox as it is.
+func (r *repository) take(ctx context.Context) (snapshot, error) {
+	changes, err := r.box.Changes(ctx)
+	if err != nil {
+		return snapshot{}, err
+	}
+	delta, tree, err := repo.Delta(r.base, changes, r.blobs)
+	if err != nil {
+		return snapshot{}, err
+	}
+	if tree == r.now.tree {
+		return r.now, nil
+	}
+	return snapshot{delta: delta, tree: tree, index: r.base.Index.Apply(delta)}, nil
+}
+
+// rollBack brings the sandbox back to the last snapshot, git's own data included, and proves the tree.
+func (r *repository) rollBack(ctx context.Context) error {
+	const op = "rollout: roll back"
+	if err := r.box.Reset(ctx); err != nil {
+		return err
+	}
+	for _, c := range r.now.delta { // removals first: a directory may have become a file, or a file a directory
+		if !c.Deleted {
+			continue
+		}
+		if err := r.box.Remove(ctx, c.Path); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.now.delta {
+		if c.Deleted {
+			continue
+		}
+		if err := r.restore(ctx, c); err != nil {
+			return err
+		}
+	}
+	got, err := r.take(ctx)
+	if err != nil {
+		return err
+	}
+	if got.tree != r.now.tree {
+		return milepost.E(op, milepost.KindInternal, "tree %s after the roll back, not the %s of before the action", got.tree, r.now.tree)
+	}
+	return nil
+}
+
+func (r *repository) restore(ctx context.Context, c milepost.TreeChange) error {
+	data, err := r.blobs.Get(c.Blob)
+	if err != nil {
+		return err
+	}
+	// What the base has in its place may be a link, which a write would follow, or a directory left empty.
+	if err := r.box.Remove(ctx, c.Path); err != nil && milepost.KindOf(err) != milepost.KindNotFound {
+		return err
+	}
+	switch c.Mode {
+	case repo.ModeSymlink:
+		return r.box.Symlink(ctx, string(data), c.Path)
+	case repo.ModeExecutable:
+		return r.box.WriteFile(ctx, c.Path, data, 0o755)
+	}
+	return r.box.WriteFile(ctx, c.Path, data, 0o644)
+}
