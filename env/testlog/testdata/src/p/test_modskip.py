@@ -1,0 +1,3 @@
+import pytest
+pytest.importorskip("nonexistent")
+def test_1(): pass
