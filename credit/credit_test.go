@@ -248,3 +248,26 @@ func TestProcessBaselineGroupMean(t *testing.T) {
 		t.Errorf("milestone off: p is %v", s.P)
 	}
 }
+
+// The parts of a merged probe are clipped each by itself; the potential is not clipped. A re-anchored one earns nothing.
+func TestPassCountByHand(t *testing.T) {
+	part := func(k int, letters string, reanchored bool) *milepost.Probe {
+		p := seen(t, letters)
+		p.Merge, p.Reanchored = &milepost.Merge{ID: "m", Size: 2, Index: k}, reanchored
+		return p
+	}
+	lost := &milepost.Probe{Status: milepost.ProbeTimeout, Continuity: milepost.ContinuityLost}
+	c, one := Default(), 1.0
+	c.Milestone.Mode, c.Milestone.WVer, c.Milestone.ClipHigh = ModePassCount, &one, 1.5
+	in := oneEpisode(8, 0, part(0, "PPPPPPFF", false), part(1, "PPPPPPFF", false), // 6: 3 a part, clipped to 1.5
+		seen(t, "FFFFFFFF"),       // -6
+		lost, seen(t, "PPPPPPPP"), // frozen
+		part(0, "PPFFFFFF", true), part(1, "PPFFFFFF", true), // 2 at once, earning nothing
+		seen(t, "PPPFFFFF")) // the freeze is over
+	r := mustAssign(t, c, []Input{in})
+	for k, want := range [][2]float64{{3, 1.5}, {6, 1.5}, {0, -6}, {0, 0}, {0, 0}, {2, 0}, {2, 0}, {3, 1}} {
+		if s := r.Episodes[0].Steps[k]; !near(s.PhiVer, want[0]) || !near(s.R, want[1]) {
+			t.Errorf("step %d: phi_ver %v r %v, want %v", k, s.PhiVer, s.R, want)
+		}
+	}
+}
