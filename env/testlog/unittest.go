@@ -142,35 +142,42 @@ func (p *unittestParser) line(line []byte, sections *tally) {
 			return
 		}
 	}
+	for more := true; more; {
+		line, more = p.start(line)
+	}
+}
+
+// start reads a line that may begin a test, and returns what is left where another test begins on the same line: up to
+// Python 3.10 a test with failing sub-tests prints neither result nor line end.
+func (p *unittestParser) start(line []byte) (left []byte, more bool) {
 	trimmed := bytes.TrimLeft(line, " ")
 	n, rest, ok := unittestName(trimmed)
 	if !ok {
 		p.result(line)
-		return
+		return nil, false
 	}
 	after, dots := bytes.CutPrefix(rest, []byte(" ..."))
-	sub := len(trimmed) < len(line)
-	if !dots {
-		if i := bytes.Index(rest, []byte(" ...")); i >= 0 && len(rest) > 0 && rest[0] == ' ' { // parameters of a sub-test
+	if !dots && bytes.HasPrefix(rest, []byte(" ")) { // the parameters of a sub-test: "[msg] (i=1) ..."
+		if i := bytes.Index(rest, []byte(" ...")); i >= 0 {
 			after, dots = rest[i+len(" ..."):], true
 		}
 	}
+	after = bytes.TrimPrefix(after, []byte(" "))
+	sub := len(trimmed) < len(line) && n == p.current
 	switch {
-	case sub && n == p.current:
+	case sub:
 		p.doc = !dots
-		p.result(bytes.TrimPrefix(after, []byte(" ")))
 	case dots || len(rest) == 0:
 		p.begin(n)
 		p.doc = !dots
-		after = bytes.TrimPrefix(after, []byte(" "))
-		if _, _, another := unittestName(after); another { // up to 3.10: a test with failing sub-tests has no result
-			p.line(after, sections)
-			return
+		if _, _, another := unittestName(after); another {
+			return after, true
 		}
-		p.result(after)
 	default:
-		p.result(line)
+		after = line
 	}
+	p.result(after)
+	return nil, false
 }
 
 // begin makes n the test whose result is awaited.
