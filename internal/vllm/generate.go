@@ -17,7 +17,7 @@ type Params struct {
 	MaxTokens   int
 	Seed        int64
 	Stop        []int32 // token ids that end the turn; they are part of the sample
-	MinTokens   int     // no stop before this many; 0 outside of canaries
+	IgnoreEOS   bool    // do not stop at the model's end-of-sequence token; masks nothing, so logprobs stay the policy's
 }
 
 // Generation is one sampled turn. IDs are the truth; Text is the server's decoding of them.
@@ -31,7 +31,7 @@ type Generation struct {
 	Finish string // stop, length or abort
 }
 
-// Conform checks that the per-token streams are aligned: same length, finite logprobs.
+// conform checks that the per-token streams are aligned: same length, finite logprobs.
 func (g *Generation) conform(op, server string) error {
 	if len(g.Logprobs) != len(g.IDs) || len(g.Versions) != len(g.IDs) {
 		return milepost.E(op, milepost.KindCorrupt, "%s: %d token ids, %d logprobs, %d versions in one answer",
@@ -79,7 +79,7 @@ type sampling struct {
 	TopK              int     `json:"top_k"`
 	MinP              float64 `json:"min_p"`
 	MaxTokens         int     `json:"max_tokens"`
-	MinTokens         int     `json:"min_tokens,omitempty"`
+	IgnoreEOS         bool    `json:"ignore_eos"`
 	Seed              int64   `json:"seed"`
 	StopTokenIDs      []int32 `json:"stop_token_ids,omitempty"`
 	Logprobs          int     `json:"logprobs"`
@@ -89,7 +89,7 @@ type sampling struct {
 
 func (p Params) sampling() sampling {
 	return sampling{
-		Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, Seed: p.Seed,
+		Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens, IgnoreEOS: p.IgnoreEOS, Seed: p.Seed,
 		StopTokenIDs: p.Stop,
 	}
 }

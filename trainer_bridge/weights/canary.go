@@ -130,7 +130,7 @@ func (c *canary) sing(ctx context.Context, server *vllm.Client, version int32) (
 	for i, prompt := range c.prompts {
 		wg.Go(func() {
 			out[i], errs[i] = server.Generate(ctx, "canary", prompt, vllm.Params{
-				Temperature: 1, TopP: 1, MaxTokens: c.cfg.MaxTokens, MinTokens: c.cfg.MaxTokens, Seed: c.cfg.Seed + int64(i),
+				Temperature: 1, TopP: 1, MaxTokens: c.cfg.MaxTokens, IgnoreEOS: true, Seed: c.cfg.Seed + int64(i),
 			})
 		})
 	}
