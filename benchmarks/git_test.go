@@ -73,3 +73,40 @@ func TestDiffIsWhatGitApplies(t *testing.T) {
 		t.Errorf("diff of equal texts: %q", d)
 	}
 }
+
+func TestEditsReplayADiff(t *testing.T) {
+	long := strings.Repeat("same\n", 9)
+	for name, c := range map[string][2]string{
+		"changed":      {"a\nb\nc\n", "a\nB\nc\n"},
+		"two places":   {"x\n" + long + "y\n", "X\n" + long + "Y\n"},
+		"added":        {"a\nb\nc\n", "a\nnew\nb\nc\n"},
+		"added at end": {"a\nb\n", "a\nb\nnew\n"},
+		"removed":      {"a\nb\nc\n", "a\nc\n"},
+		"dashes":       {"a\n-- b\nc\n", "a\n++ b\nc\n"},
+		"no newline":   {"a\nb", "a\nc"},
+	} {
+		edits, err := Edits(Diff("d/f.py", c[0], c[1]))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		text := c[0]
+		for _, e := range edits {
+			if e.Path != "d/f.py" || e.Old == "" || strings.Count(text, e.Old) != 1 {
+				t.Errorf("%s: edit %+v has no unique match", name, e)
+			}
+			if at := strings.Count(c[0][:strings.Index(c[0], e.Old)], "\n") + 1; at != e.Line {
+				t.Errorf("%s: edit %+v is at line %d", name, e, at)
+			}
+			text = strings.Replace(text, e.Old, e.New, 1)
+		}
+		if text != c[1] {
+			t.Errorf("%s: replayed %q, want %q", name, text, c[1])
+		}
+	}
+	for _, bad := range []string{"nonsense\n", "+++ b/f\n@@ -1,2 +1,2 @@\n a\n"} {
+		if _, err := Edits(bad); err == nil {
+			t.Errorf("patch %q is read without an error", bad)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package inject
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+)
+
+//go:embed mutate.py
+var mutateProgram string
+
+// mutant is one possible fault: bytes [Start, End) of the file at Path, which are Old, become New.
+type mutant struct {
+	Path     string `json:"path"`
+	Function string `json:"function"` // qualified name of the innermost function
+	Family   string `json:"family"`
+	Kind     string `json:"kind"` // what of the family
+	Line     int    `json:"line"` // from 1
+	Start    int    `json:"start"`
+	End      int    `json:"end"`
+	Old      string `json:"old"`
+	New      string `json:"new"`
+}
+
+// apply is the text of the file with the fault.
+func (m mutant) apply(text string) string { return text[:m.Start] + m.New + text[m.End:] }
+
+// listMutants runs mutate.py over the source files.
+func listMutants(ctx context.Context, cfg Config, sources map[string]string) ([]mutant, error) {
+	const op = "inject: list faults"
+	request, err := json.Marshal(map[string]any{"files": sources, "families": cfg.Families})
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindInternal, err)
+	}
+	cmd := exec.CommandContext(ctx, cfg.Python, "-I", "-c", mutateProgram)
+	cmd.Stdin = bytes.NewReader(request)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
+	}
+	if err != nil {
+		return nil, milepost.E(op, milepost.KindInvalid, "%s: %w: %s", cfg.Package, err, lastLines(stderr.Bytes(), 3))
+	}
+	var all []mutant
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, milepost.E(op, milepost.KindInternal, "mutate.py answered no list: %w", err)
+	}
+	for _, m := range all {
+		if text := sources[m.Path]; m.Start < 0 || m.End > len(text) || m.Start > m.End || text[m.Start:m.End] != m.Old {
+			return nil, milepost.E(op, milepost.KindInternal, "mutate.py gave a wrong position in %s line %d", m.Path, m.Line)
+		}
+	}
+	return all, nil
+}
+
+// usable keeps the mutants of the split whose reference edit has a unique match: what the reference patch takes out
+// stands once in the faulty file.
+func usable(all []mutant, split string, sources map[string]string) []mutant {
+	return slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
+		if split != "" && splitOf(m) != split {
+			return true
+		}
+		faulty := m.apply(sources[m.Path])
+		edits, err := benchmarks.Edits(benchmarks.Diff(m.Path, faulty, sources[m.Path]))
+		return err != nil || len(edits) != 1 || strings.Count(faulty, edits[0].Old) != 1
+	})
+}
+
+// splitOf is the one split that a function's faults may be in: half of the functions are for training, a quarter each
+// for validation and held-out, so that sets of different splits share no faulty function, whatever their seeds.
+func splitOf(m mutant) string {
+	h := sha256.Sum256([]byte("inject/1/" + m.Path + "/" + m.Function))
+	switch h[0] % 4 {
+	case 0, 1:
+		return "train"
+	case 2:
+		return "validation"
+	}
+	return "heldout"
+}
+
+// sourcesOf picks the files that faults go into: those that were asked for, or every module of a package that is no test.
+func sourcesOf(cfg Config, files []benchmarks.File) (map[string]string, error) {
+	out := map[string]string{}
+	packages := map[string]bool{}
+	for _, f := range files {
+		if path.Base(f.Path) == "__init__.py" {
+			packages[path.Dir(f.Path)] = true
+		}
+	}
+	for _, f := range files {
+		asked := slices.Contains(cfg.Sources, f.Path)
+		found := len(cfg.Sources) == 0 && strings.HasSuffix(f.Path, ".py") && packages[path.Dir(f.Path)] &&
+			!isTest(f.Path) && path.Base(f.Path) != "_version.py"
+		if asked || found {
+			out[f.Path] = string(f.Data)
+		}
+	}
+	for _, s := range cfg.Sources {
+		if _, ok := out[s]; !ok {
+			return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no file %q", cfg.Package, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no package with modules; name them in sources", cfg.Package)
+	}
+	return out, nil
+}
+
+// isTest reports whether a path is of the tests or of what configures them.
+func isTest(p string) bool {
+	base := path.Base(p)
+	return testFolder(p) != "" || base == "conftest.py" || strings.HasPrefix(base, "test_") || strings.HasSuffix(base, "_test.py")
+}
+
+// testFolder is the outermost folder of tests that a path lies in, with a slash at its end, or "".
+func testFolder(p string) string {
+	at := 0
+	for {
+		i := strings.IndexByte(p[at:], '/')
+		if i < 0 {
+			return ""
+		}
+		if name := p[at : at+i]; name == "tests" || name == "test" || name == "testing" {
+			return p[:at+i+1]
+		}
+		at += i + 1
+	}
+}

@@ -1,0 +1,116 @@
+package inject
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/testlog"
+)
+
+// shownTests is how many failing tests a statement names.
+const shownTests = 3
+
+// maxReason is how many bytes of a failing assertion a statement shows.
+const maxReason = 160
+
+// statement tells what goes wrong from the failing tests' own messages: never what was changed. It names the tests
+// with the most telling messages first.
+func statement(cfg Config, set []mutant, fails []string, log []byte) string {
+	var b strings.Builder
+	name, _, _ := strings.Cut(cfg.Package, "==")
+	fmt.Fprintf(&b, "%s misbehaves: %d %s. For example:\n", name, len(fails), plural(len(fails), "test fails", "tests fail"))
+	reasons := failureReasons(fails, log)
+	shown := slices.Clone(fails)
+	slices.SortStableFunc(shown, func(x, y string) int { return weight(reasons[y]) - weight(reasons[x]) })
+	for _, id := range shown[:min(len(shown), shownTests)] {
+		fmt.Fprintf(&b, "- %s", id)
+		if r := reasons[id]; r != "" {
+			fmt.Fprintf(&b, ": %s", r)
+		}
+		b.WriteByte('\n')
+	}
+	if cfg.Hint != HintNone {
+		b.WriteString(hint(cfg.Hint, set))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// weight prefers a message that shows values over a bare one.
+func weight(reason string) int {
+	switch {
+	case strings.Contains(reason, "assert "):
+		return 2
+	case reason != "":
+		return 1
+	}
+	return 0
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// hint names the places that the configuration allows to name.
+func hint(h Hint, set []mutant) string {
+	var places []string
+	for _, x := range set {
+		p := x.Path
+		if h == HintFunction {
+			p = fmt.Sprintf("%s in %s", x.Function, x.Path)
+		}
+		if !slices.Contains(places, p) {
+			places = append(places, p)
+		}
+	}
+	return "Look at " + strings.Join(places, ", ") + ".\n"
+}
+
+// failureReasons reads the messages of failing tests from the short summary: "FAILED <id> - <reason>".
+func failureReasons(fails []string, log []byte) map[string]string {
+	out := map[string]string{}
+	for line := range bytes.Lines(log) {
+		text := strings.TrimRight(string(line), "\r\n")
+		for _, word := range []string{"FAILED ", "ERROR "} {
+			rest, ok := strings.CutPrefix(text, word)
+			if !ok {
+				continue
+			}
+			for _, id := range fails {
+				if reason, ok := strings.CutPrefix(rest, id+" - "); ok && len(reason) > len(out[id]) {
+					out[id] = shorten(reason)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func shorten(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxReason], "") + "..."
+}
+
+// readStates lists the tests of a log, sorted, and those that did not pass.
+func readStates(format string, log []byte) (ids, bad []string, err error) {
+	states, err := testlog.IDs(format, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	for id, s := range states {
+		ids = append(ids, id)
+		if s != milepost.Passed {
+			bad = append(bad, id)
+		}
+	}
+	slices.Sort(ids)
+	slices.Sort(bad)
+	return ids, bad, nil
+}
