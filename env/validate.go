@@ -101,10 +101,16 @@ func validateSpec(s *Spec) error {
 	return validateLimits(s.Limits)
 }
 
+// maxArgs leaves bubblewrap, which counts to 9000, room for its own arguments.
+const maxArgs = 8000
+
 // validateCommand cleans cmd in place; limits become cmd over spec. Wall is not inherited where long is set.
 func validateCommand(cmd *Command, spec *Spec, long bool) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return errors.New("argv is empty; its first element is the program")
+	}
+	if len(cmd.Argv) > maxArgs {
+		return fmt.Errorf("argv has %d elements; at most %d are allowed, use stdin or a file", len(cmd.Argv), maxArgs)
 	}
 	for i, a := range cmd.Argv {
 		if strings.ContainsRune(a, 0) {

@@ -137,7 +137,8 @@ type Sandbox interface {
 	// Inside is the path of a mount as commands see it.
 	Inside(m Mount) string
 
-	// Stat and ReadDir (sorted by name) do not follow a link in the last element; the others do, inside the workspace.
+	// Links are followed, inside the workspace only, but by Stat, Symlink and Remove in the last element. ReadDir sorts
+	// by name.
 	Stat(path string) (FileInfo, error)
 	ReadDir(path string) ([]FileInfo, error)
 	// ReadFile fails with ErrTooLarge beyond max bytes.

@@ -17,9 +17,10 @@ import (
 
 // escapes turns os.Root's refusal to leave the workspace, which has no exported value, into ErrEscapes.
 func escapes(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) && pe.Err.Error() == "path escapes from parent" {
-		return fmt.Errorf("%s %s: %w", pe.Op, pe.Path, driver.ErrEscapes)
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if e.Error() == "path escapes from parent" {
+			return fmt.Errorf("%s: %w", strings.TrimSuffix(err.Error(), ": "+e.Error()), driver.ErrEscapes)
+		}
 	}
 	return err
 }

@@ -1,39 +1,50 @@
 package local
 
 import (
-	"context"
+	"os"
+	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/milepost-rl/milepost/env"
+	"go.uber.org/goleak"
+
+	"github.com/milepost-rl/milepost/env/driver"
+	"github.com/milepost-rl/milepost/env/envtest"
 )
 
-func TestSmoke(t *testing.T) {
-	d, err := New(Config{Root: t.TempDir()})
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open makes a driver in a folder of the test and checks, with the test, that nothing is left in it.
+func open(t testing.TB, cfg Config) *Driver {
+	t.Helper()
+	cfg.Root = t.TempDir()
+	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%+v", d.Report())
-	e := env.New(d)
-	defer e.Close()
-	ctx := context.Background()
-	t0 := time.Now()
-	s, err := e.Create(ctx, env.Spec{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log("create", time.Since(t0))
-	for _, sh := range []string{"echo hi; id; pwd; touch x; ls -la; env; exit 3", "nope 1 2", "python3 -c 'import sys;print(sys.version,sys.prefix)'", "mount; cat /proc/self/status | grep -E 'Cap|NoNewP'; unshare -Ur id; ls /; git --version; awk 'BEGIN{print 1}'", "true"} {
-		t0 = time.Now()
-		r, err := s.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", sh}})
-		t.Logf("%v %v %d\n%s\n%s", time.Since(t0), err, r.ExitCode, r.Stdout, r.Stderr)
-	}
-	r, err := s.Exec(ctx, env.Command{Argv: []string{"nope"}})
-	t.Logf("%v %d\n%s\n%s", err, r.ExitCode, r.Stdout, r.Stderr)
-	t0 = time.Now()
-	t.Log(s.Changes(ctx))
-	t.Log(time.Since(t0))
-	t0 = time.Now()
-	t.Log(s.Close(ctx))
-	t.Log(time.Since(t0))
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		assertNothingLeft(t, cfg.Root)
+		for _, r := range []string{"pids", "memory"} {
+			if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", r, filepath.Base(d.home))); err == nil {
+				t.Errorf("a control group of %s is left", r)
+			}
+		}
+	})
+	return d
 }
+
+func conform(t *testing.T, cfg Config) {
+	envtest.Run(t, envtest.Harness{
+		New:     func(t *testing.T) driver.Driver { return open(t, cfg) },
+		Argv:    envtest.ShellArgv,
+		Missing: true,
+	})
+}
+
+func TestConformance(t *testing.T) { conform(t, Config{Workspace: WorkspaceAuto}) }
+func TestConformanceCopy(t *testing.T) {
+	conform(t, Config{Workspace: WorkspaceCopy, CgroupRoot: "none"})
+}
+func TestConformanceNoBwrap(t *testing.T) { conform(t, Config{Unconfined: true}) }
