@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"strings"
 	"unicode/utf8"
 
@@ -176,12 +175,4 @@ func (d *document) insert(path string, after int, text string) error {
 	}
 	d.body = d.body[:at] + text + d.body[at:]
 	return nil
-}
-
-// defaultMode is the mode of a file that a patch makes.
-func defaultMode(executable bool) fs.FileMode {
-	if executable {
-		return 0o755
-	}
-	return 0o644
 }

@@ -85,8 +85,11 @@ func (pf patchFile) apply(f fileState) (fileState, error) {
 		d.body += "\n"
 	}
 	mode := f.mode
-	if pf.created {
-		mode = defaultMode(pf.executable)
+	switch {
+	case pf.executable:
+		mode = 0o755
+	case pf.created:
+		mode = 0o644
 	}
 	return fileState{path: f.path, exists: true, data: d.bytes(), mode: mode}, nil
 }

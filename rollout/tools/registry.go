@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
@@ -25,7 +26,8 @@ var schemas embed.FS
 // Names lists every tool, in the order in which they are told to a policy.
 func Names() []string { return []string{"search", "read_file", "edit_file", "execute_bash", "submit"} }
 
-func make1(name string, cfg *Config) Tool {
+// build makes the tool of a name; nil for a name that is not in Names.
+func build(name string, cfg *Config) Tool {
 	switch name {
 	case "search":
 		return search{cfg}
@@ -129,7 +131,7 @@ func New(cfg Config) (*Set, error) {
 		}
 		s.specs = append(s.specs, spec)
 		s.schemas[name] = schema
-		s.tools[name] = make1(name, &s.cfg)
+		s.tools[name] = build(name, &s.cfg)
 	}
 	return s, nil
 }
@@ -202,6 +204,9 @@ func leaves(v *jsonschema.ValidationError, out []string) []string {
 		return out
 	}
 	text := v.ErrorKind.LocalizedString(english)
+	if _, forbidden := v.ErrorKind.(*kind.FalseSchema); forbidden {
+		text = "not allowed here"
+	}
 	if len(v.InstanceLocation) > 0 {
 		text = strings.Join(v.InstanceLocation, ".") + ": " + text
 	}
