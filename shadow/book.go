@@ -163,7 +163,10 @@ func (b *book) result(r *wireResult, now time.Time) verdictOn {
 		return verdictOn{}
 	}
 	if f.started.IsZero() || r.Delivery > f.delivery { // the notice of the start was lost or is behind
-		f.started = now.Add(-r.Ran)
+		if f.delivery > 0 {
+			b.stats.Redelivered++
+		}
+		f.delivery, f.started = r.Delivery, now.Add(-r.Ran)
 	}
 	if r.Status == milepost.ProbeInfra && r.Retry && f.attempt < b.maxAttempts+b.attempts[f.key] {
 		b.again(f, now)

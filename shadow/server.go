@@ -49,7 +49,11 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 	failed := &fatalLog{}
 	s.SetLoggerV2(failed, false, false, false)
 	s.Start()
-	if !s.ReadyForConnections(20*time.Second) || !s.JetStreamEnabled() {
+	ready := false
+	for end := time.Now().Add(20 * time.Second); !ready && !failed.dead() && time.Now().Before(end); {
+		ready = s.ReadyForConnections(50 * time.Millisecond)
+	}
+	if !ready || !s.JetStreamEnabled() {
 		s.Shutdown()
 		s.WaitForShutdown()
 		return nil, milepost.E(op, milepost.KindUnavailable, "the NATS server did not come up (store %s, listen %v on %s:%d): %s",
