@@ -85,6 +85,9 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 		return completion{err: err}
 	}
 	records, rows := r.batchRows(eps, assigned.Episodes)
+	for i := range records {
+		records[i].Baseline = inputs[i].Baseline
+	}
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows)}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")

@@ -23,6 +23,7 @@ const SchemaVersion = 1
 //
 //	run.json         schema version, seed, name
 //	config.yaml      the resolved configuration
+//	tasks.jsonl.zst  the tasks of every split, as the run was given them
 //	journal.jsonl    the only truth (package journal)
 //	episodes/        one zstd JSONL file a batch: u0001.jsonl.zst, heldout-before.jsonl.zst; *.part while it grows
 //	blobs/           file contents that episodes refer to, by git blob id
@@ -32,6 +33,7 @@ const SchemaVersion = 1
 //	evals/           one JSON file an evaluation
 //	metrics.jsonl    one line an update
 //	logs/            of servers, trainer and workers
+//	result.json      how the run ended; absent while it goes on
 //	report.html
 type Folder struct{ Dir string }
 
@@ -97,6 +99,9 @@ func (f *Folder) WeightsDir(version int32) string {
 	return f.Path("weights", fmt.Sprintf("v%04d", version))
 }
 
+// SaveConfig keeps the resolved configuration.
+func (f *Folder) SaveConfig(text []byte) error { return f.writeFile("config.yaml", text) }
+
 // writeJSON replaces a file as a whole.
 func (f *Folder) writeJSON(name string, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
@@ -129,6 +134,10 @@ type EpisodeRecord struct {
 	Purpose Purpose                 `json:"purpose"`
 	Credit  *milepost.EpisodeCredit `json:"credit,omitempty"` // set once the batch is finalised, training episodes only
 	Dropped string                  `json:"dropped,omitempty"`
+
+	// Baseline is the probe that Credit was computed against; set with Credit. With Tasks it makes credit reproducible
+	// from the folder alone.
+	Baseline *milepost.Probe `json:"baseline,omitempty"`
 }
 
 func batchFile(batch string) string { return strings.ReplaceAll(batch, "/", "_") + ".jsonl.zst" }

@@ -2,6 +2,8 @@ package orchestrator
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 )
 
@@ -25,6 +27,15 @@ var healthRanges = map[string]healthRange{
 	"probes_trusted":        {.9, 1, "many probes are not trusted; see the reasons in the episodes", ""},
 	"probes_late":           {0, .05, "", "probes come late; add workers or raise schedule.barrier"},
 	"episodes_infra":        {0, 0, "", "episodes were lost to infrastructure and left out"},
+}
+
+// HealthNames lists the metrics that have a healthy range, sorted.
+func HealthNames() []string { return slices.Sorted(maps.Keys(healthRanges)) }
+
+// HealthyRange returns the range of a metric of a healthy run; ok is false where it has none.
+func HealthyRange(name string) (low, high float64, ok bool) {
+	h, ok := healthRanges[name]
+	return h.low, h.high, ok
 }
 
 // Health returns a warning in words for each metric outside its range, sorted by name.

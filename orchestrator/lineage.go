@@ -15,14 +15,16 @@ type lineage struct {
 	update int     // last update in the lineage; 0 = the initial model
 }
 
+func (r *Runner) lineage() (lineage, error) { return r.folder.lineage() }
+
 // lineage reads the journal. Each trained update is in exactly one of the loaded checkpoint and the replayed batches.
-func (r *Runner) lineage() (lineage, error) {
-	header, err := r.folder.Header()
+func (f *Folder) lineage() (lineage, error) {
+	header, err := f.Header()
 	if err != nil {
 		return lineage{}, err
 	}
 	out := lineage{load: header.Model}
-	records, err := journal.Read(r.folder.Path("journal.jsonl"))
+	records, err := journal.Read(f.Path("journal.jsonl"))
 	if err != nil {
 		return lineage{}, err
 	}
@@ -39,7 +41,7 @@ func (r *Runner) lineage() (lineage, error) {
 			out.update = e.Update
 			out.replay = append(out.replay, batches[e.Update])
 			if e.Checkpoint != "" {
-				out.load, out.replay = r.folder.Path(e.Checkpoint), nil
+				out.load, out.replay = f.Path(e.Checkpoint), nil
 			}
 		}
 	}
@@ -65,3 +67,21 @@ func (r *Runner) batchEvent(u int) (Event, error) {
 }
 
 func relative(base, path string) (string, error) { return filepath.Rel(base, path) }
+
+// Epochs returns how often the run in dir was started; 0 where there is none.
+func Epochs(dir string) (uint64, error) {
+	records, err := journal.Read(filepath.Join(dir, "journal.jsonl"))
+	if milepost.KindOf(err) == milepost.KindNotFound {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := uint64(0)
+	for _, r := range records {
+		if r.Type == string(EventStarted) {
+			n++
+		}
+	}
+	return n, nil
+}

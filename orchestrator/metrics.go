@@ -6,6 +6,9 @@ import (
 	"maps"
 	"math"
 	"os"
+	"reflect"
+	"strings"
+	"time"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -80,11 +83,45 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// probeMetrics adds the change of the probe totals over a batch under "probe_" names.
+// probeStates are the names among the probe totals that say how things stand; the others are counts and sums.
+var probeStates = map[string]bool{"backlog": true, "in_flight": true, "workers": true}
+
+// probeMetrics adds the change of the probe totals over a batch under "probe_" names, states as they are, and the
+// shares derived from them (shadow.Stats says what they mean and what they flatter).
 func probeMetrics(into, before, after map[string]float64) {
 	for k, v := range after {
-		into["probe_"+k] = v - before[k]
+		if !probeStates[k] {
+			v -= before[k]
+		}
+		into["probe_"+k] = v
 	}
+	if all := into["probe_step_time_s"] + into["probe_verdict_time_s"]; all > 0 {
+		into["probe_hidden_share"] = max(0, 1-into["probe_barrier_wait_s"]/all)
+	}
+	if steps := into["probe_step_time_s"]; steps > 0 {
+		into["probe_overlap_share"] = into["probe_overlap_time_s"] / steps
+	}
+}
+
+// Flatten turns a struct of figures into metrics: each numeric field under its JSON name, each duration in seconds
+// under its JSON name with "_s" behind it. Fields of other types, and those that JSON leaves out, are left out.
+func Flatten(v any) map[string]float64 {
+	out := map[string]float64{}
+	rv := reflect.Indirect(reflect.ValueOf(v))
+	for i := range rv.NumField() {
+		name, _, _ := strings.Cut(rv.Type().Field(i).Tag.Get("json"), ",")
+		f := rv.Field(i)
+		switch {
+		case name == "" || name == "-":
+		case f.Type() == reflect.TypeFor[time.Duration]():
+			out[name+"_s"] = time.Duration(f.Int()).Seconds()
+		case f.CanInt():
+			out[name] = float64(f.Int())
+		case f.CanFloat():
+			out[name] = f.Float()
+		}
+	}
+	return out
 }
 
 // MetricsLine is one line of metrics.jsonl. Several lines of one update add up; a later value of a name wins.

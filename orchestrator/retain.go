@@ -27,11 +27,24 @@ func (r Retention) Validate() error {
 	return nil
 }
 
-// Collect removes what the retention does not keep and returns the paths removed. Keep names weight versions that stay
-// whatever their age: the best one and the one being served. Batches newer than the newest checkpoint always stay,
-// since a resume replays them.
+// Collect removes what the retention does not keep and returns the paths removed; see [Folder.Surplus].
 func (f *Folder) Collect(keep Retention, versions ...int32) ([]string, error) {
-	const op = "orchestrator: collect"
+	gone := f.Surplus(keep, versions...)
+	return gone, remove(gone)
+}
+
+func remove(paths []string) error {
+	for _, path := range paths {
+		if err := os.RemoveAll(path); err != nil {
+			return milepost.Wrap("orchestrator: collect", milepost.KindUnavailable, err)
+		}
+	}
+	return nil
+}
+
+// Surplus lists what the retention does not keep. Versions are those of weights that stay whatever their age: the best
+// one and the one being served. Batches newer than the newest checkpoint always stay, since a resume replays them.
+func (f *Folder) Surplus(keep Retention, versions ...int32) []string {
 	spare := map[string]bool{}
 	for _, v := range versions {
 		spare[filepath.Base(f.WeightsDir(v))] = true
@@ -52,12 +65,7 @@ func (f *Folder) Collect(keep Retention, versions ...int32) ([]string, error) {
 	for _, dir := range []string{"checkpoints", "weights"} {
 		gone = append(gone, f.list(dir, "*.tmp")...)
 	}
-	for _, path := range gone {
-		if err := os.RemoveAll(path); err != nil {
-			return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-	}
-	return gone, nil
+	return gone
 }
 
 // list returns the matching paths in a directory of the run, sorted: names carry zero-padded numbers.

@@ -89,6 +89,9 @@ func NewRunner(cfg Config, folder *Folder, seed uint64, split Tasks, tasks []*mi
 			return nil, errors.Join(err, j.Close())
 		}
 	}
+	if err := folder.writeTasks(tasks); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
 	return r, nil
 }
 
@@ -133,7 +136,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.started = r.deps.Now()
 	r.phaseAt = r.started
 	if r.machine.Phase() == PhaseDone {
-		return nil
+		return r.writeResult()
 	}
 	if err := r.restore(ctx); err != nil {
 		return err
@@ -157,7 +160,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return r.writeResult()
 }
 
 // complete journals what a command came to and starts what follows.
