@@ -1,0 +1,131 @@
+package testrun
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/repo"
+	"github.com/milepost-rl/milepost/env/testlog"
+)
+
+// Outcome is how a run ended. Infrastructure failure is not an outcome but an error.
+type Outcome struct {
+	Status ProbeStatus // completed, timeout, memory, tree or unparsed
+	Report milepost.TestReport
+	Tree   string        // the id that was proven; "" with status tree
+	Extra  []string      // reported tests that the task does not list, sorted; always empty for a resident run
+	Log    []byte        // what the run printed, cut to Config.LogBytes: its beginning and its end
+	Ran    time.Duration // rebuilding the tree and running the tests
+	Reason string        // in words, where the status is not completed or the tests ended early
+}
+
+// ProbeStatus is the root package's.
+type ProbeStatus = milepost.ProbeStatus
+
+// Runner runs tests. It may be used concurrently.
+//
+// Invariants: a run's copy of the tree is made for it and removed after it. Every run of a closed Runner fails, and Close
+// returns after the last one has ended.
+type Runner struct {
+	cfg   Config
+	env   *env.Env
+	store *repo.Store
+	blobs repo.BlobGetter
+	pool  *pool
+
+	closing context.Context
+	cancel  context.CancelFunc
+}
+
+// New returns a Runner of a valid configuration on the environment, the store of base checkouts and the blobs of
+// changed files, all of which stay the caller's.
+func New(cfg Config, e *env.Env, store *repo.Store, blobs repo.BlobGetter) *Runner {
+	r := &Runner{cfg: cfg, env: e, store: store, blobs: blobs}
+	r.closing, r.cancel = context.WithCancel(context.Background())
+	r.pool = newPool(&r.cfg, e)
+	return r
+}
+
+// Close ends the runs under way (they return KindCanceled) and every resident process. It may be called again.
+func (r *Runner) Close() error {
+	r.cancel()
+	return milepost.Wrap("testrun: close", milepost.KindUnavailable, r.pool.close())
+}
+
+// Run rebuilds the tree from the task's base and the delta, proves that its id is tree, and runs the task's tests on it.
+// What the tests or the tested code do is in the Outcome; so is a tree with another id (status tree). Errors:
+// KindInvalid for a malformed task or delta, KindNotFound where the repository or a blob is not to be had, KindCorrupt,
+// KindUnavailable, KindCanceled.
+func (r *Runner) Run(ctx context.Context, task *milepost.Task, tree string, delta []milepost.TreeChange) (Outcome, error) {
+	const op = "testrun: run"
+	begin := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.closing, cancel)()
+	if err := checkTask(op, task); err != nil {
+		return Outcome{}, err
+	}
+	base, err := r.store.Base(ctx, task)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := base.Prove(delta, tree); milepost.KindOf(err) == milepost.KindConflict {
+		return Outcome{Status: milepost.ProbeTreeWrong, Reason: err.Error(), Ran: time.Since(begin)}, nil
+	} else if err != nil {
+		return Outcome{}, err
+	}
+	run := r.fresh
+	if r.cfg.Resident && task.Test.Resident != "" {
+		run = r.resident
+	}
+	out, err := run(ctx, task, base, delta)
+	if ctx.Err() != nil {
+		return Outcome{}, milepost.Wrap(op, milepost.KindCanceled, context.Canceled)
+	}
+	if err != nil {
+		return Outcome{}, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	out.Tree, out.Ran = tree, time.Since(begin)
+	return out, nil
+}
+
+func checkTask(op string, task *milepost.Task) error {
+	t := &task.Test
+	switch {
+	case len(t.Argv) == 0:
+		return milepost.E(op, milepost.KindInvalid, "task %s: test.argv is empty", task.ID)
+	case !slices.Contains(testlog.Formats(), t.Format):
+		return milepost.E(op, milepost.KindInvalid, "task %s: test.format %q is not one of %v", task.ID, t.Format, testlog.Formats())
+	case t.Resident != "" && t.Resident != "unittest":
+		return milepost.E(op, milepost.KindInvalid, "task %s: test.resident %q is not \"unittest\" or empty", task.ID, t.Resident)
+	case t.Timeout < 0:
+		return milepost.E(op, milepost.KindInvalid, "task %s: test.timeout is %s; it must be positive, or 0 for the default", task.ID, t.Timeout)
+	}
+	if t.Resident != "" && unittestArgs(t.Argv) == nil {
+		return milepost.E(op, milepost.KindInvalid, "task %s: test.argv %q is not of the form python3 -m unittest ..., as test.resident needs", task.ID, t.Argv)
+	}
+	return nil
+}
+
+func (r *Runner) timeout(task *milepost.Task) time.Duration {
+	if task.Test.Timeout > 0 {
+		return task.Test.Timeout
+	}
+	return r.cfg.Timeout
+}
+
+// clip keeps the beginning and the end of a log that is longer than max bytes.
+func clip(log []byte, max int64) []byte {
+	if int64(len(log)) <= max {
+		return log
+	}
+	const gap = "\n[...]\n"
+	if max < 2*int64(len(gap)) {
+		return log[:max]
+	}
+	head := (max - int64(len(gap))) / 2
+	return slices.Concat(log[:head], []byte(gap), log[int64(len(log))-(max-int64(len(gap))-head):])
+}
