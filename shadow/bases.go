@@ -132,7 +132,7 @@ func (f *baseFetcher) fetch(ctx context.Context, run string, task *milepost.Task
 		if reply.Error != "" {
 			return milepost.E(op, milepost.KindUnavailable, "base of task %s: %s", task.ID, reply.Error)
 		}
-		r, err := f.w.store.Get(ctx, reply.Object)
+		r, err := f.w.objects().Get(ctx, reply.Object)
 		if err == nil {
 			_, err = f.bases.Import(ctx, task.BaseTree, r)
 			err = errors.Join(err, r.Close())

@@ -139,10 +139,14 @@ func (b *book) started(a address, now time.Time) {
 	if f == nil || a.Attempt != f.attempt || a.Delivery <= f.delivery || f.phase == phaseWaiting {
 		return
 	}
-	if f.delivery > 0 {
-		b.stats.Redelivered++
-	}
-	f.delivery, f.started, f.phase = a.Delivery, now, phaseRunning
+	b.deliver(f, a.Delivery, now)
+	f.phase = phaseRunning
+}
+
+// deliver notes the latest delivery of f; those before it were handed out in vain.
+func (b *book) deliver(f *flight, delivery int, started time.Time) {
+	b.stats.Redelivered += max(0, delivery-max(f.delivery, 1))
+	f.delivery, f.started = delivery, started
 }
 
 // verdictOn is what became of a result.
@@ -162,11 +166,8 @@ func (b *book) result(r *wireResult, now time.Time) verdictOn {
 		b.stats.Fenced++
 		return verdictOn{}
 	}
-	if f.started.IsZero() || r.Delivery > f.delivery { // the notice of the start was lost or is behind
-		if f.delivery > 0 {
-			b.stats.Redelivered++
-		}
-		f.delivery, f.started = r.Delivery, now.Add(-r.Ran)
+	if r.Delivery > f.delivery { // the notice of the start was lost or is behind
+		b.deliver(f, r.Delivery, now.Add(-r.Ran))
 	}
 	if r.Status == milepost.ProbeInfra && r.Retry && f.attempt < b.maxAttempts+b.attempts[f.key] {
 		b.again(f, now)

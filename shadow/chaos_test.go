@@ -130,7 +130,7 @@ func TestCorruptMessages(t *testing.T) {
 	if got := p.Await(t.Context(), []string{"e1/0"}, 20*time.Second)["e1/0"]; !got.Trusted || got.Attempt != 2 {
 		t.Errorf("probe %+v", got)
 	}
-	dead, err := js.Stream(t.Context(), p.names.deadLetr())
+	dead, err := js.Stream(t.Context(), p.names.deadLetters())
 	must(t, err)
 	info, err := dead.Info(t.Context())
 	must(t, err)
@@ -254,7 +254,7 @@ func TestPoisonRequestIsSetAside(t *testing.T) {
 	if got.Status != milepost.ProbeInfra || got.Trusted || len(f.trees()) != 0 {
 		t.Errorf("probe %+v runs %v", got, f.trees())
 	}
-	dead, err := js.Stream(t.Context(), p.names.deadLetr())
+	dead, err := js.Stream(t.Context(), p.names.deadLetters())
 	must(t, err)
 	raw, err := dead.GetLastMsgForSubject(t.Context(), p.names.dead(milepost.ProbeStep))
 	must(t, err)

@@ -83,7 +83,8 @@ func (c ConnectConfig) Validate() error {
 	return nil
 }
 
-// StreamConfig configures the streams; orchestrator and workers of one cluster must agree on it.
+// StreamConfig configures the streams; the orchestrator's holds for all, workers use only the prefix
+// and, where they come first, make the streams by theirs.
 type StreamConfig struct {
 	Prefix   string        `yaml:"prefix"`   // of every stream and subject: letters, digits and dashes
 	Replicas int           `yaml:"replicas"` // 1 for the embedded server, 3 for a cluster of three

@@ -174,11 +174,14 @@ func (w *Worker) task(ctx context.Context, req *wireRequest) (*milepost.Task, er
 
 // keepAlive tells the server, three times per AckWait, that the message is being worked on. stop waits for its end.
 func (w *Worker) keepAlive(ctx context.Context, m jetstream.Msg) (stop func()) {
+	w.mu.Lock()
+	lease := w.lease
+	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(w.cfg.Streams.AckWait / 3)
+		tick := time.NewTicker(lease / 3)
 		defer tick.Stop()
 		for {
 			select {

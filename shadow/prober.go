@@ -97,7 +97,7 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	if err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	store, err := ensure(ctx, js, cfg.Streams)
+	store, err := ensure(ctx, js, cfg.Streams, true)
 	if err != nil {
 		return nil, err
 	}

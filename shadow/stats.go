@@ -33,7 +33,7 @@ type Stats struct {
 
 	Retries       int `json:"retries"`        // further attempts after an infrastructure failure or a loss
 	LostMessages  int `json:"lost_messages"`  // of them, because the request vanished from the stream
-	Redelivered   int `json:"redelivered"`    // taken by a second worker: the first fell silent
+	Redelivered   int `json:"redelivered"`    // handed out again: the worker before fell silent or gave it back
 	Fenced        int `json:"fenced"`         // results of an attempt or delivery that had been replaced
 	StaleEpoch    int `json:"stale_epoch"`    // results of an older epoch
 	Duplicates    int `json:"duplicates"`     // results of probes that were final already

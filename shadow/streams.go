@@ -28,15 +28,15 @@ type names struct{ prefix, run string }
 
 func newNames(prefix, run string) names { return names{prefix, safeToken(run)} }
 
-func (n names) probes() string    { return n.prefix + "-probes" }
-func (n names) results() string   { return n.prefix + "-results" }
-func (n names) deadLetr() string  { return n.prefix + "-dead" }
-func (n names) bucket() string    { return n.prefix + "-objects" }
-func (n names) wake() string      { return n.prefix + ".wake" }
-func (n names) progress() string  { return n.prefix + ".progress." + n.run }
-func (n names) workers() string   { return n.prefix + ".worker.*" }
-func (n names) allProbes() string { return n.prefix + ".probe.*." + n.run }
-func (n names) base() string      { return n.prefix + ".base." + n.run }
+func (n names) probes() string      { return n.prefix + "-probes" }
+func (n names) results() string     { return n.prefix + "-results" }
+func (n names) deadLetters() string { return n.prefix + "-dead" }
+func (n names) bucket() string      { return n.prefix + "-objects" }
+func (n names) wake() string        { return n.prefix + ".wake" }
+func (n names) progress() string    { return n.prefix + ".progress." + n.run }
+func (n names) workers() string     { return n.prefix + ".worker.*" }
+func (n names) allProbes() string   { return n.prefix + ".probe.*." + n.run }
+func (n names) base() string        { return n.prefix + ".base." + n.run }
 
 func (n names) probe(k milepost.ProbeKind) string {
 	return n.prefix + ".probe." + string(k) + "." + n.run
@@ -67,15 +67,21 @@ func safeToken(s string) string {
 	return "h" + hex.EncodeToString(sum[:12])
 }
 
-// ensure makes the streams, the bucket and the workers' consumers where they are missing, and brings their settings up to
-// date. Both sides call it, so either may come first, and after a server lost its store. Errors: KindUnavailable.
-func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig) (jetstream.ObjectStore, error) {
+// ensure makes the streams, the bucket and the workers' consumers where they are missing. Both sides call it, so either
+// may come first, and after a server lost its store. The orchestrator's settings hold: as owner it also brings what
+// exists up to date. Errors: KindUnavailable.
+func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, owner bool) (jetstream.ObjectStore, error) {
 	const op = "shadow: make streams"
+	if !owner {
+		if store, ok := attached(ctx, js, newNames(cfg.Prefix, "any")); ok {
+			return store, nil
+		}
+	}
 	n := newNames(cfg.Prefix, "any")
 	streams := []jetstream.StreamConfig{
 		{Name: n.probes(), Subjects: []string{cfg.Prefix + ".probe.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute},
 		{Name: n.results(), Subjects: []string{cfg.Prefix + ".result.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute},
-		{Name: n.deadLetr(), Subjects: []string{cfg.Prefix + ".dead.>"}, MaxAge: 7 * 24 * time.Hour, MaxBytes: 256 << 20},
+		{Name: n.deadLetters(), Subjects: []string{cfg.Prefix + ".dead.>"}, MaxAge: 7 * 24 * time.Hour, MaxBytes: 256 << 20},
 	}
 	for _, s := range streams {
 		s.Replicas, s.Storage = cfg.Replicas, jetstream.FileStorage
@@ -96,6 +102,22 @@ func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig) (jets
 		return nil, milepost.E(op, milepost.KindUnavailable, "object store %s: %w", n.bucket(), err)
 	}
 	return store, nil
+}
+
+// attached returns the object store if everything that ensure makes is there.
+func attached(ctx context.Context, js jetstream.JetStream, n names) (jetstream.ObjectStore, bool) {
+	for _, s := range []string{n.probes(), n.results(), n.deadLetters()} {
+		if _, err := js.Stream(ctx, s); err != nil {
+			return nil, false
+		}
+	}
+	for _, k := range kinds {
+		if _, err := js.Consumer(ctx, n.probes(), string(k)); err != nil {
+			return nil, false
+		}
+	}
+	store, err := js.ObjectStore(ctx, n.bucket())
+	return store, err == nil
 }
 
 // claim makes this epoch the owner of the run's results: it ends the consumers of older epochs, purges the requests and

@@ -40,6 +40,7 @@ type BlobStore interface {
 // Worker serves probe requests of all runs on a server. Run may be called once.
 //
 // Invariants:
+//   - mu guards what stands below it.
 //   - Each slot asks for one request when it is free, never for more: what a busy worker held back, an idle one could run.
 //   - While a probe runs its message is kept alive with InProgress; a worker that dies or hangs loses it after AckWait.
 //   - A request is acknowledged only after its result is in the results stream. Who was fenced off meanwhile does no harm:
@@ -49,18 +50,19 @@ type Worker struct {
 	cfg    WorkerConfig
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	store  jetstream.ObjectStore
 	runner TestRunner
 	blobs  BlobStore
 	bases  *baseFetcher
 	onErr  func(error)
 
-	queues [len(kinds)]jetstream.Consumer
-	wake   chan struct{} // a token for each slot at most
+	wake chan struct{} // a token for each slot at most
 
-	mu    sync.Mutex
-	info  WorkerInfo
-	tasks map[string]*milepost.Task // by sum of the wire form
+	mu     sync.Mutex
+	store  jetstream.ObjectStore
+	queues [len(kinds)]jetstream.Consumer
+	lease  time.Duration // AckWait of the queues
+	info   WorkerInfo
+	tasks  map[string]*milepost.Task // by sum of the wire form
 }
 
 // WorkerOption gives a worker what only some have.
@@ -103,20 +105,22 @@ func (w *Worker) Name() string { return w.cfg.Name }
 
 // attach finds or makes streams and consumers.
 func (w *Worker) attach(ctx context.Context) error {
-	store, err := ensure(ctx, w.js, w.cfg.Streams)
+	store, err := ensure(ctx, w.js, w.cfg.Streams, false)
 	if err != nil {
 		return err
 	}
 	n := newNames(w.cfg.Streams.Prefix, "any")
 	var queues [len(kinds)]jetstream.Consumer
+	lease := w.cfg.Streams.AckWait
 	for i, k := range kinds {
 		if queues[i], err = w.js.Consumer(ctx, n.probes(), string(k)); err != nil {
 			return milepost.Wrap("shadow: attach worker", milepost.KindUnavailable, err)
 		}
+		lease = queues[i].CachedInfo().Config.AckWait // what holds is what the server has, whatever is configured here
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.store, w.queues = store, queues
+	w.store, w.queues, w.lease = store, queues, lease
 	return nil
 }
 
