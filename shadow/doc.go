@@ -27,5 +27,6 @@
 //	prober.go     the orchestrator's side: publishing (publish.go), receiving (receive.go), the barrier (barrier.go), modes (mode.go)
 //	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines (bases.go)
 //
-// The package knows no sandbox and no test format: it runs tests through [TestRunner].
+// The package knows no sandbox and no test format: it runs tests through [TestRunner], whose production form is package
+// env/testrun.
 package shadow

@@ -11,22 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/testrun"
 )
 
-// Outcome is what running a task's tests on one tree gave, as testrun.Outcome says it.
-type Outcome struct {
-	Status milepost.ProbeStatus
-	Report milepost.TestReport // dense over Task.Tests, where completed
-	Tree   string              // proven before the tests ran
-	Extra  []string            // reported ids that are not the task's
-	Log    []byte
-	Ran    time.Duration
-	Reason string
-}
+// Outcome is what running a task's tests on one tree gave.
+type Outcome = testrun.Outcome
 
 // TestRunner rebuilds the tree base+delta, proves its id and runs the task's tests on it. The error is infrastructure or
 // misuse; what the tests themselves do (time-out, memory, no output) is in the outcome. It is called from as many
-// goroutines as the worker has slots.
+// goroutines as the worker has slots. *testrun.Runner is one.
 type TestRunner interface {
 	Run(ctx context.Context, task *milepost.Task, tree string, delta []milepost.TreeChange) (Outcome, error)
 }
