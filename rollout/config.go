@@ -101,8 +101,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// messages is the opening prompt of a task.
-func (c Config) messages(task *milepost.Task) []Message {
+// Messages is the opening prompt of a task.
+func (c Config) Messages(task *milepost.Task) []Message {
 	var out []Message
 	if c.SystemPrompt != "" {
 		out = append(out, Message{Role: RoleSystem, Content: c.SystemPrompt})

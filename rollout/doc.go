@@ -1,8 +1,17 @@
 // Package rollout runs episodes: model call, tool call, observation, until the agent submits or a limit stops it.
 //
-//   - model.go: the interfaces a policy implements (token-exact and chat models live in rollout/policy, scripted
-//     experts in benchmarks/expert)
-//   - runner.go and loop.go: the loop itself
-//   - rollout/tools: the tools, one file each; a new tool goes there
-//   - rollout/toolcall: the tool-call formats, one file each; a new format goes there
+//	model.go       the interfaces a policy implements (token-exact and chat models live in rollout/policy, scripted experts in
+//	               benchmarks/expert)
+//	config.go      the scaffold and the limits
+//	runner.go      New and Run: what an episode needs and how it is asked for
+//	loop.go        the loop itself, and what ends it
+//	act.go         one turn: finding the call, carrying it out
+//	policing.go    what an action may not change, and the roll back
+//	repository.go  the repository as trees: taking one, comparing, restoring
+//	finish.go      status, patch and verdict request
+//	tools/         the tools, one file each; a new tool goes there
+//	toolcall/      the tool-call formats, one file each; a new format goes there
+//
+// A new limit is a field of Config and a case of spent in loop.go; a new rule of policy is a case of settle in policing.go
+// and a Violation of the root package.
 package rollout

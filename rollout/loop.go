@@ -107,7 +107,7 @@ func (l *loop) closeSandbox() {
 
 func (l *loop) openConversation(ctx context.Context) (err error) {
 	l.conv, err = l.deps.Model.Open(ctx, Opening{
-		Messages: l.cfg.messages(l.req.Task), Tools: l.tools.Specs(), Format: l.format.Name(),
+		Messages: l.cfg.Messages(l.req.Task), Tools: l.tools.Specs(), Format: l.format.Name(),
 		Sampling: Sampling{Temperature: l.cfg.Temperature, TopP: l.cfg.TopP, MaxTurnTokens: l.cfg.MaxTurnTokens},
 		Seed:     l.req.Seed, Session: l.req.Episode, MaxContext: l.cfg.MaxContext, MaxTokens: l.cfg.MaxTokens, Task: l.req.Task,
 	})

@@ -54,9 +54,6 @@ func (l *loop) settle(ctx context.Context, tool string) (settled, error) {
 		return out, nil
 	}
 	out.changed = nil
-	if moved && after.tree == l.repo.now.tree {
-		return out, l.box.RestoreGit(ctx)
-	}
 	return out, l.repo.rollBack(ctx)
 }
 

@@ -88,7 +88,8 @@ func (r *repository) take(ctx context.Context) (snapshot, error) {
 	return snapshot{delta: delta, tree: tree, index: r.base.Index.Apply(delta)}, nil
 }
 
-// rollBack brings the sandbox back to the last snapshot, git's own data included, and proves the tree.
+// rollBack brings the sandbox back to the last snapshot, git's own data included, and proves the tree. Caches and git's
+// index go back to the base's.
 func (r *repository) rollBack(ctx context.Context) error {
 	const op = "rollout: roll back"
 	if err := r.box.Reset(ctx); err != nil {

@@ -71,9 +71,14 @@ type Session struct {
 	history []edit // edits that undo can take back, oldest first
 }
 
-// Mark remembers how far the history of edits has come; Rewind goes back there, for an action that was rolled back.
-func (s *Session) Mark() []edit       { return s.history[:len(s.history):len(s.history)] }
-func (s *Session) Rewind(mark []edit) { s.history = mark }
+// Mark is a place in the history of edits.
+type Mark struct{ history []edit }
+
+// Mark remembers how far the history of edits has come. It holds until the next call after the one it was taken before.
+func (s *Session) Mark() Mark { return Mark{s.history[:len(s.history):len(s.history)]} }
+
+// Rewind goes back to a mark, for an action that was rolled back.
+func (s *Session) Rewind(m Mark) { s.history = m.history }
 
 // cleanPath gives the path of a file in the form of the tree, or says in words why it is none.
 func cleanPath(p string) (clean, why string) {
