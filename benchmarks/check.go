@@ -153,8 +153,6 @@ func (c *Checker) once(ctx context.Context, t *milepost.Task, tree string, delta
 		return nil, "", err
 	}
 	switch {
-	case out.Status == milepost.ProbeInfra || out.Status == milepost.ProbeCancelled:
-		return nil, "", milepost.E("benchmarks: check", milepost.KindUnavailable, "task %s: %s", t.ID, out.Reason)
 	case out.Status != milepost.ProbeCompleted:
 		return nil, fmt.Sprintf("tests ended as %s: %s", out.Status, out.Reason), nil
 	case len(out.Extra) > 0:

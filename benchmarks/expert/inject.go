@@ -9,52 +9,31 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
-	"github.com/milepost-rl/milepost/rollout"
 )
 
-// InjectConfig says how the expert for faults in real packages behaves.
-type InjectConfig struct {
-	Right  float64 `yaml:"right" json:"right"`   // an edit writes the reference's lines, else a wrong variation of them
-	Search float64 `yaml:"search" json:"search"` // it first searches for what a failing test is named after
-	Around int     `yaml:"around" json:"around"` // lines read above and below the place of an edit
-}
-
-// DefaultInjectConfig is right as often as the micro expert.
-func DefaultInjectConfig() InjectConfig { return InjectConfig{Right: .55, Search: .5, Around: 8} }
-
-// NewInject makes the expert for tasks with a reference patch and few changed lines. It is built from that patch, which
-// demonstrations may know and a policy may not: for each changed place in random order it perhaps searches, reads the
-// lines around the place, and replaces them by the reference's or by a wrong variation. With Right 1 it resolves every
-// task whose replaced lines stand once in their file, as those of benchmarks/inject do.
-func NewInject(cfg InjectConfig) (*Model, error) {
-	if err := (Config{Right: cfg.Right, Search: cfg.Search}).validate(); err != nil {
-		return nil, err
+// injectScript plays tasks with a reference patch and few changed lines.
+func injectScript(cfg Config, task *milepost.Task) (script, error) {
+	if task == nil || task.ReferencePatch == "" {
+		return nil, milepost.E("expert: open", milepost.KindInvalid,
+			"no line of the statement reads as a micro task's, and the opening has no task with a reference patch")
 	}
-	if cfg.Around < 0 || cfg.Around > 1000 {
-		return nil, milepost.E("expert: configuration", milepost.KindInvalid, "around is %d; allowed are 0 to 1000", cfg.Around)
+	edits, err := benchmarks.Edits(task.ReferencePatch)
+	if err != nil {
+		return nil, milepost.E("expert: open", milepost.KindInvalid, "task %s: reference_patch: %w", task.ID, err)
 	}
-	return &Model{write: func(o rollout.Opening) (script, error) {
-		if o.Task == nil || o.Task.ReferencePatch == "" {
-			return nil, milepost.E("expert: open", milepost.KindInvalid, "the opening has no task with a reference patch")
+	return func(p *player) error {
+		p.rng.Shuffle(len(edits), func(i, j int) { edits[i], edits[j] = edits[j], edits[i] })
+		for _, e := range edits {
+			cfg.repairKnown(p, task.Statement, e)
 		}
-		edits, err := benchmarks.Edits(o.Task.ReferencePatch)
-		if err != nil {
-			return nil, milepost.E("expert: open", milepost.KindInvalid, "task %s: reference_patch: %w", o.Task.ID, err)
-		}
-		return func(p *player) error {
-			p.rng.Shuffle(len(edits), func(i, j int) { edits[i], edits[j] = edits[j], edits[i] })
-			for _, e := range edits {
-				cfg.repair(p, o.Task.Statement, e)
-			}
-			return nil
-		}, nil
-	}}, nil
+		return nil
+	}, nil
 }
 
 var testName = regexp.MustCompile(`::test_(\w+)`)
 
-// repair plays one changed place.
-func (cfg InjectConfig) repair(p *player, statement string, e benchmarks.Edit) {
+// repairKnown plays one changed place.
+func (cfg Config) repairKnown(p *player, statement string, e benchmarks.Edit) {
 	if names := testName.FindAllStringSubmatch(statement, -1); len(names) > 0 && p.chance(cfg.Search) {
 		p.do("search", searchArgs{"symbol", names[p.rng.IntN(len(names))][1]})
 	}
@@ -64,7 +43,9 @@ func (cfg InjectConfig) repair(p *player, statement string, e benchmarks.Edit) {
 	if !p.chance(cfg.Right) {
 		write = vary(p.rng, e)
 	}
-	p.replace(e.Path, strings.TrimSuffix(e.Old, "\n"), strings.TrimSuffix(write, "\n"))
+	if !p.chance(cfg.Skip) {
+		p.replace(e.Path, strings.TrimSuffix(e.Old, "\n"), strings.TrimSuffix(write, "\n"))
+	}
 }
 
 // variations rewrite one place of a line of Python into something that looks as sensible and is not the same.
@@ -83,6 +64,8 @@ var variations = []struct {
 	{regexp.MustCompile(`\b(?:True|False|None)\b`), []string{"True", "False", "None"}},
 	{regexp.MustCompile(`\b\d+\b`), nil},
 	{regexp.MustCompile(`\breturn .*`), []string{"return None"}},
+	{regexp.MustCompile(`\bif .*:`), []string{"if True:", "if False:"}},
+	{regexp.MustCompile(` = [^=].*`), []string{" = None"}},
 	{regexp.MustCompile(`\(\w+, \w+`), []string{"("}},
 }
 

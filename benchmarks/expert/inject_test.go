@@ -21,7 +21,7 @@ func injectTask() *milepost.Task {
 }
 
 func TestInjectExpertReplaysTheReference(t *testing.T) {
-	m, err := expert.NewInject(expert.InjectConfig{Right: 1, Search: 1, Around: 3})
+	m, err := expert.New(expert.Config{Right: 1, Search: 1, Around: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestInjectExpertReplaysTheReference(t *testing.T) {
 }
 
 func TestInjectExpertIsDiverselyWrong(t *testing.T) {
-	m, err := expert.NewInject(expert.InjectConfig{Right: .5, Around: 3})
+	m, err := expert.New(expert.Config{Right: .5, Around: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,17 +11,20 @@ import (
 	"github.com/milepost-rl/milepost/rollout"
 )
 
-// Config says how the micro expert behaves: probabilities, each from 0 to 1.
+// Config says how the expert behaves: probabilities, each from 0 to 1, and how much it reads.
 type Config struct {
 	Right      float64 `yaml:"right" json:"right"`           // an edit writes the right line, else a plausible wrong one
 	Search     float64 `yaml:"search" json:"search"`         // it searches for the function though the statement names its file
 	Distractor float64 `yaml:"distractor" json:"distractor"` // it looks at another file first
 	Undo       float64 `yaml:"undo" json:"undo"`             // it takes a wrong edit back and draws again
 	Skip       float64 `yaml:"skip" json:"skip"`             // it leaves a fault as it is
+	Around     int     `yaml:"around" json:"around"`         // lines read above and below a fault in a real package
 }
 
 // DefaultConfig is the expert of the small machine.
-func DefaultConfig() Config { return Config{Right: .55, Search: .1, Distractor: .05, Undo: .05} }
+func DefaultConfig() Config {
+	return Config{Right: .55, Search: .1, Distractor: .05, Undo: .05, Around: 8}
+}
 
 func (c Config) validate() error {
 	for name, p := range map[string]float64{"right": c.Right, "search": c.Search, "distractor": c.Distractor, "undo": c.Undo, "skip": c.Skip} {
@@ -29,12 +32,24 @@ func (c Config) validate() error {
 			return milepost.E("expert: configuration", milepost.KindInvalid, "%s is %g; allowed are 0 to 1", name, p)
 		}
 	}
+	if c.Around < 0 || c.Around > 1000 {
+		return milepost.E("expert: configuration", milepost.KindInvalid, "around is %d; allowed are 0 to 1000", c.Around)
+	}
 	return nil
 }
 
-// New makes the micro expert. It takes the faults from the statement in random order; for each it finds and reads the
-// file (again only where it has not seen it), works out the right line from the docstring, and replaces the faulty
-// one. With Right 1 and Skip 0 it resolves every micro task. The zero Config is an expert that is always wrong.
+// New makes the imperfect expert. What it plays depends on the statement.
+//
+// Where the statement reads as a micro task's, it takes the faults from it in random order; for each it finds and reads
+// the file (again only where it has not seen it), works out the right line from the docstring, and replaces the faulty
+// one. It never looks at the reference patch. With Right 1 and Skip 0 it resolves every micro task.
+//
+// For any other task it is built from the reference patch, which demonstrations may know and a policy may not: for each
+// changed place in random order it perhaps searches for what a failing test is named after, reads the lines around the
+// place, and replaces them by the reference's or by a wrong variation. With Right 1 and Skip 0 it resolves every task
+// whose replaced lines stand once in their file, as those of benchmarks/inject do.
+//
+// The zero Config is an expert that is always wrong.
 func New(cfg Config) (*Model, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -47,7 +62,7 @@ func New(cfg Config) (*Model, error) {
 			}
 		}
 		if len(complaints) == 0 {
-			return nil, milepost.E("expert: open", milepost.KindInvalid, "no line of the statement reads as a micro task's")
+			return injectScript(cfg, o.Task)
 		}
 		e := &microExpert{cfg: cfg, complaints: complaints, files: map[string]string{}}
 		return e.play, nil

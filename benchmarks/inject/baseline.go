@@ -10,6 +10,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/env/testrun"
 )
 
 // maxDeselected bounds how many tests of the healthy package may fail, be skipped by name or flicker before the suite is refused.
@@ -43,22 +44,8 @@ func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *be
 		Repo: filepath.Join(dir, "healthy"), BaseCommit: commit, BaseTree: tree, Image: cfg.Image,
 		Protected: protected(files), Test: testCommand(cfg, files),
 	}}
-	var dropped []string
-	for range healthyRuns + 1 { // the first run finds the ids
-		ids, bad, ran, err := h.once(ctx, check)
-		if err != nil {
-			return nil, err
-		}
-		h.ran, dropped = ran, append(dropped, bad...)
-		h.task.Tests = slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(bad, id) })
-		for _, id := range bad {
-			h.task.Test.Argv = append(h.task.Test.Argv, "--deselect="+id)
-		}
-		if len(h.task.Tests) == 0 || len(dropped) > maxDeselected {
-			return nil, milepost.E(op, milepost.KindInvalid,
-				"%s: %d tests pass and %d do not (at most %d may); the first is %q: name good test files in tests, or an interpreter that has what they import",
-				cfg.Package, len(h.task.Tests), len(dropped), maxDeselected, append(dropped, "")[0])
-		}
+	if err := h.findTests(ctx, cfg, check); err != nil {
+		return nil, err
 	}
 	if h.task.Test.Timeout = cfg.Timeout; cfg.Timeout == 0 {
 		h.task.Test.Timeout = max(10*h.ran, 10*time.Second).Round(time.Second)
@@ -66,21 +53,50 @@ func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *be
 	return h, nil
 }
 
-// once runs the healthy suite and tells all ids it reports and those that do not pass.
-func (h *healthy) once(ctx context.Context, check *benchmarks.Checker) (ids, bad []string, ran time.Duration, err error) {
+// findTests fills the task's tests: all that the suite reports, less those that do not pass in every run.
+func (h *healthy) findTests(ctx context.Context, cfg Config, check *benchmarks.Checker) error {
+	const op = "inject: baseline"
+	out, err := h.once(ctx, check)
+	if err != nil {
+		return err
+	}
+	h.task.Tests = out.Extra // nothing is listed yet
+	dropped := 0
+	for range healthyRuns {
+		out, err := h.once(ctx, check)
+		if err != nil {
+			return err
+		}
+		var good []string
+		for i, id := range h.task.Tests {
+			if out.Report[i] == milepost.Passed {
+				good = append(good, id)
+				continue
+			}
+			dropped++
+			h.task.Test.Argv = append(h.task.Test.Argv, "--deselect="+id)
+			if len(good) == 0 && i == len(h.task.Tests)-1 || dropped > maxDeselected {
+				return milepost.E(op, milepost.KindInvalid, "%s: %d tests of the healthy package do not pass (at most %d may), the last is %s (%s): "+
+					"name good test files in tests, or give the sandbox an interpreter that has what they import",
+					cfg.Package, dropped, maxDeselected, id, out.Report[i])
+			}
+		}
+		h.task.Tests, h.ran = good, out.Ran
+	}
+	return nil
+}
+
+// once runs the healthy suite.
+func (h *healthy) once(ctx context.Context, check *benchmarks.Checker) (testrun.Outcome, error) {
 	out, err := check.Runner.Run(ctx, h.task, h.task.BaseTree, nil)
 	if err != nil {
-		return nil, nil, 0, err
+		return out, err
 	}
-	if infra(out.Status) {
-		return nil, nil, 0, milepost.E("inject: baseline", milepost.KindUnavailable, "%s", out.Reason)
+	if out.Status != milepost.ProbeCompleted {
+		return out, milepost.E("inject: baseline", milepost.KindInvalid, "%s of the healthy package ended as %s: %s: %s",
+			strings.Join(h.task.Test.Argv, " "), out.Status, out.Reason, lastLines(out.Log, 5))
 	}
-	ids, bad, err = readStates(h.task.Test.Format, out.Log)
-	if err == nil && len(ids) == 0 {
-		err = milepost.E("inject: baseline", milepost.KindInvalid, "%v gave no test results (%s): %s",
-			h.task.Test.Argv, out.Status, lastLines(out.Log, 5))
-	}
-	return ids, bad, out.Ran, err
+	return out, nil
 }
 
 // testCommand runs pytest so that its log is short, complete and the same each time. Reasons in the summary are cut at

@@ -212,9 +212,6 @@ func (m *maker) failing(ctx context.Context, set []mutant) (fails []string, log 
 	if err != nil {
 		return nil, nil, err
 	}
-	if infra(out.Status) {
-		return nil, nil, milepost.E("inject: try fault", milepost.KindUnavailable, "%s", out.Reason)
-	}
 	if out.Status != milepost.ProbeCompleted || len(out.Extra) > 0 || len(out.Report) != len(m.healthy.task.Tests) {
 		return nil, nil, nil
 	}
@@ -230,10 +227,6 @@ func (m *maker) failing(ctx context.Context, set []mutant) (fails []string, log 
 		return nil, nil, nil
 	}
 	return fails, out.Log, nil
-}
-
-func infra(s milepost.ProbeStatus) bool {
-	return s == milepost.ProbeInfra || s == milepost.ProbeCancelled || s == milepost.ProbeTreeWrong
 }
 
 // mutated are the files with the mutants in place, by path. Mutants of one file must not overlap.

@@ -3,11 +3,9 @@ package inject
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
-
-	milepost "github.com/milepost-rl/milepost"
-	"github.com/milepost-rl/milepost/env/testlog"
 )
 
 // shownTests is how many failing tests a statement names.
@@ -91,26 +89,14 @@ func failureReasons(fails []string, log []byte) map[string]string {
 	return out
 }
 
+// address is what differs between two runs of one failure: where an object lay in memory.
+var address = regexp.MustCompile(`\b(?:0x)?x?[0-9a-f]{9,}\b`)
+
+// shorten bounds a message and takes memory addresses out of it.
 func shorten(s string) string {
+	s = address.ReplaceAllString(s, "0x...")
 	if len(s) <= maxReason {
 		return s
 	}
 	return strings.ToValidUTF8(s[:maxReason], "") + "..."
-}
-
-// readStates lists the tests of a log, sorted, and those that did not pass.
-func readStates(format string, log []byte) (ids, bad []string, err error) {
-	states, err := testlog.IDs(format, log)
-	if err != nil {
-		return nil, nil, err
-	}
-	for id, s := range states {
-		ids = append(ids, id)
-		if s != milepost.Passed {
-			bad = append(bad, id)
-		}
-	}
-	slices.Sort(ids)
-	slices.Sort(bad)
-	return ids, bad, nil
 }
