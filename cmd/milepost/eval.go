@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/policy"
+)
+
+func newEvalCommand() *cobra.Command {
+	var flags configFlags
+	var o evalOptions
+	c := &cobra.Command{
+		Use:   "eval -c FILE --tasks DIR (--model DIR | --chat URL --chat-model NAME)",
+		Short: "Measure a policy on a task set",
+		Long: "Runs samples attempts at each task, grades the final trees in fresh sandboxes, and prints the resolved share with a\n" +
+			"95 % interval over tasks. The policy is a model directory that vLLM serves, the servers of server.urls, or any\n" +
+			"OpenAI-compatible chat endpoint (key from the environment variable OPENAI_API_KEY).",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := loadRun(flags, "")
+			if err != nil {
+				return err
+			}
+			result, err := evaluate(c.Context(), cfg, o, newProgress(c.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			if o.json {
+				enc := json.NewEncoder(c.OutOrStdout())
+				enc.SetIndent("", "  ")
+				return enc.Encode(result)
+			}
+			fmt.Fprintf(c.OutOrStdout(), "resolved %.3f (95 %% interval %.3f to %.3f) over %d tasks, %d attempts graded, %d lost to infrastructure\n",
+				result.Rate, result.Low, result.High, len(result.Tasks), result.Graded, result.Infra)
+			return nil
+		},
+	}
+	flags.register(c, "")
+	c.Flags().StringVar(&o.tasks, "tasks", "", "task folder")
+	c.Flags().StringVar(&o.model, "model", "", "model directory to serve")
+	c.Flags().StringVar(&o.chat, "chat", "", "base address of an OpenAI-compatible chat endpoint")
+	c.Flags().StringVar(&o.chatModel, "chat-model", "", "its model name")
+	c.Flags().IntVar(&o.samples, "samples", 0, "attempts at each task (0 = schedule.eval_samples)")
+	c.Flags().BoolVar(&o.json, "json", false, "print the whole result as JSON")
+	return c
+}
+
+type evalOptions struct {
+	tasks, model, chat, chatModel string
+	samples                       int
+	json                          bool
+}
+
+func (o *evalOptions) check(cfg configs.Run) error {
+	switch {
+	case o.tasks == "":
+		return &usageError{errors.New("--tasks is missing")}
+	case o.chat != "" && o.model != "":
+		return &usageError{errors.New("--chat and --model exclude each other")}
+	case o.chat == "" && o.model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
+		return &usageError{errors.New("no policy: give --model, --chat or server.urls")}
+	case o.samples < 0:
+		return &usageError{fmt.Errorf("--samples is %d; it must be 0 or more", o.samples)}
+	}
+	return nil
+}
+
+func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) (result orchestrator.Evaluation, err error) {
+	if err := o.check(cfg); err != nil {
+		return result, err
+	}
+	tasks, err := benchmarks.Load(o.tasks)
+	if err != nil {
+		return result, err
+	}
+	dir := filepath.Join(cfg.Run.Dir, "eval-"+time.Now().UTC().Format("20060102T150405"))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return result, milepost.Wrap("eval", milepost.KindUnavailable, err)
+	}
+	w, err := openWorld(cfg, dir)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	probes, err := openProbing(ctx, cfg, w, dir, filepath.Base(dir), 1, tasks, func(e error) { p.line("warning: %v", e) })
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, probes.close()) }()
+	model, stop, err := evalModel(ctx, cfg, o, dir, p)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	rolls, err := newRollouts(cfg, w, model, probes)
+	if err != nil {
+		return result, err
+	}
+	samples := o.samples
+	if samples == 0 {
+		samples = cfg.Schedule.EvalSamples
+	}
+	byID := map[string]*milepost.Task{}
+	var specs []orchestrator.EpisodeSpec
+	for _, t := range tasks {
+		byID[t.ID] = t
+		for a := range samples {
+			specs = append(specs, orchestrator.EpisodeSpec{ID: fmt.Sprintf("eval/%s/%d", t.ID, a), Group: "eval/" + t.ID, Task: t.ID,
+				Attempt: a, Seed: cfg.Run.Seed<<20 + int64(len(specs)), Purpose: "eval"})
+		}
+	}
+	began, done := time.Now(), 0
+	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, cfg.Schedule.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
+		done++
+		p.count("attempts", done, len(specs), time.Since(began))
+	})
+	if err != nil {
+		return result, err
+	}
+	p.line("episodes and result are in %s", dir)
+	return orchestrator.StoreEvaluation(dir, "eval", eps)
+}
+
+// evalModel is the policy to measure and what stops it.
+func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, p *progress) (rollout.Model, func() error, error) {
+	nothing := func() error { return nil }
+	if o.chat != "" {
+		chat := policy.DefaultChatConfig()
+		chat.BaseURL, chat.Model, chat.APIKey = o.chat, o.chatModel, os.Getenv("OPENAI_API_KEY")
+		m, err := policy.NewChatModel(chat, policy.PoolDeps{})
+		return m, nothing, err
+	}
+	dirOf := o.model
+	if dirOf == "" {
+		dirOf = cfg.Model
+	}
+	p.line("starting vLLM (one to two minutes on two cores)")
+	s, err := startServing(ctx, cfg, absolute(dirOf), filepath.Join(dir, "logs"), func(text string) { p.line("%s", text) })
+	if err != nil {
+		return nil, nothing, err
+	}
+	if err := s.waitReady(ctx); err != nil {
+		return nil, nothing, errors.Join(err, s.close())
+	}
+	return s.model, s.close, nil
+}

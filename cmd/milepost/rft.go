@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/expert"
+	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/credit"
+	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/rollout"
+	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
+)
+
+func newRFTCommand() *cobra.Command {
+	var flags configFlags
+	var demos, out string
+	c := &cobra.Command{
+		Use:   "rft -c FILE --out MODEL_DIR",
+		Short: "Rejection fine-tuning: demonstrations, kept where execution accepts them, then a supervised step",
+		Long: "Collects demonstrations of the scripted expert on the training tasks through the same loop, tools and sandbox as\n" +
+			"training, keeps those that execution accepts (rft.accept), and fine-tunes the model of the configuration on them, or\n" +
+			"a tiny one made from nothing where model is empty. --demos FILE takes demonstrations from a JSONL file instead.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := loadRun(flags, "")
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				return &usageError{errors.New("--out is missing; it names the directory for the model")}
+			}
+			return runRFT(c.Context(), cfg, newProgress(c.OutOrStdout()), demos, absolute(out))
+		},
+	}
+	flags.register(c, "")
+	c.Flags().StringVar(&demos, "demos", "", "demonstrations as JSONL instead of the scripted expert's")
+	c.Flags().StringVar(&out, "out", "", "directory for the fine-tuned model; must not exist")
+	return c
+}
+
+func runRFT(ctx context.Context, cfg configs.Run, p *progress, demos, out string) (err error) {
+	if _, err := os.Stat(out); err == nil {
+		return milepost.E("rft", milepost.KindConflict, "%s exists; give another --out", out)
+	}
+	if demos == "" {
+		if cfg.Tasks.Train == "" {
+			return milepost.E("rft", milepost.KindInvalid, "tasks.train is empty and no --demos is given")
+		}
+		tasks, err := benchmarks.Load(cfg.Tasks.Train)
+		if err != nil {
+			return err
+		}
+		w, err := openWorld(cfg, filepath.Join(cfg.Run.Dir, "rft"))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.close()) }()
+		dir := filepath.Join(cfg.Run.Dir, "demos")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return milepost.Wrap("rft", milepost.KindUnavailable, err)
+		}
+		if err := collectDemos(ctx, cfg, w, tasks, dir, p); err != nil {
+			return err
+		}
+		demos = filepath.Join(dir, demosFile)
+	}
+	t, err := startTrainer(ctx, cfg, filepath.Join(cfg.Run.Dir, "logs"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	model := cfg.Model
+	if model == "" {
+		model = out + ".init"
+		if err := createModel(ctx, cfg, t, demos, model, p); err != nil {
+			return err
+		}
+	}
+	return fineTune(ctx, cfg, t, model, demos, out, p)
+}
+
+// demosFile is the demonstrations' name within their directory.
+const demosFile = "demos.jsonl"
+
+// demo is one line of it: the conversation of an accepted episode.
+type demo struct {
+	ID       string        `json:"id"`
+	Task     string        `json:"task"`
+	Resolved bool          `json:"resolved"`
+	Messages []demoMessage `json:"messages"`
+}
+
+type demoMessage struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// collectDemos lets the expert try every task and writes the accepted conversations to dir.
+func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milepost.Task, dir string, p *progress) (err error) {
+	probes, err := openProbing(ctx, cfg, w, dir, "demos-"+filepath.Base(dir), 1, tasks, func(e error) { p.line("warning: %v", e) })
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, probes.close(), os.RemoveAll(filepath.Join(dir, "nats")))
+	}()
+	model, err := expert.New(cfg.RFT.Expert)
+	if err != nil {
+		return err
+	}
+	rolls, err := newRollouts(cfg, w, model, probes)
+	if err != nil {
+		return err
+	}
+	byID := map[string]*milepost.Task{}
+	var specs []orchestrator.EpisodeSpec
+	for _, t := range tasks {
+		byID[t.ID] = t
+		for a := range cfg.RFT.Attempts {
+			seed := cfg.Run.Seed<<20 + int64(len(specs))
+			specs = append(specs, orchestrator.EpisodeSpec{ID: fmt.Sprintf("demo/%s/%d", t.ID, a), Group: "demo/" + t.ID, Task: t.ID, Attempt: a, Seed: seed, Purpose: "demo"})
+		}
+	}
+	began, done := time.Now(), 0
+	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, cfg.RFT.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
+		done++
+		p.count("demonstrations", done, len(specs), time.Since(began))
+	})
+	if err != nil {
+		return err
+	}
+	engine, err := credit.New(cfg.Credit)
+	if err != nil {
+		return err
+	}
+	kept, err := orchestrator.Accept(ctx, cfg.RFT.Accept, eps, byID, probes, engine)
+	if err != nil {
+		return err
+	}
+	resolved := 0
+	for _, ep := range eps {
+		if ep.Outcome.Resolved {
+			resolved++
+		}
+	}
+	p.line("%d demonstrations, %d resolved, %d accepted by execution (%s)", len(eps), resolved, len(kept), cfg.RFT.Accept)
+	if len(kept) < cfg.RFT.Minimum {
+		return milepost.E("rft", milepost.KindInvalid, "only %d demonstrations were accepted; rft.minimum is %d", len(kept), cfg.RFT.Minimum)
+	}
+	return writeDemos(filepath.Join(dir, demosFile), cfg.Rollout, byID, kept)
+}
+
+// writeDemos writes conversations as JSONL, one message a turn, as the policy will see them.
+func writeDemos(path string, cfg rollout.Config, tasks map[string]*milepost.Task, eps []*milepost.Episode) (err error) {
+	const op = "write demonstrations"
+	f, err := os.Create(path)
+	if err != nil {
+		return milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	defer func() { err = milepost.Wrap(op, milepost.KindUnavailable, errors.Join(err, f.Close())) }()
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, ep := range eps {
+		d := demo{ID: ep.ID, Task: ep.Task, Resolved: ep.Outcome.Resolved}
+		for _, m := range cfg.Messages(tasks[ep.Task]) {
+			d.Messages = append(d.Messages, demoMessage{Role: string(m.Role), Content: m.Content})
+		}
+		for i, s := range ep.Steps {
+			d.Messages = append(d.Messages, demoMessage{Role: "assistant", Content: s.Action.Text})
+			if i < len(ep.Steps)-1 {
+				d.Messages = append(d.Messages, demoMessage{Role: "tool", Content: s.Observed})
+			}
+		}
+		if err := enc.Encode(d); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// createModel makes tokenizer and random weights of the tiny model from the demonstrations.
+func createModel(ctx context.Context, cfg configs.Run, t *trainer, demos, out string, p *progress) error {
+	parameters, vocab, err := t.CreateModel(ctx, absolute(demos), absolute(out), cfg.RFT.Model)
+	if err != nil {
+		return err
+	}
+	p.line("a tiny model: %d parameters, vocabulary %d", parameters, vocab)
+	return nil
+}
+
+// fineTune trains model on the demonstrations and exports it to out.
+func fineTune(ctx context.Context, cfg configs.Run, t *trainer, model, demos, out string, p *progress) error {
+	if err := t.Load(ctx, model); err != nil {
+		return err
+	}
+	began := time.Now()
+	last, err := t.Supervised(ctx, absolute(demos), cfg.RFT.SFT, func(s trainerbridge.SFTProgress) {
+		p.count(fmt.Sprintf("cold start (loss %.3f)", s.Loss), s.Step, s.Steps, time.Since(began))
+	})
+	if err != nil {
+		return err
+	}
+	p.line("cold start: %d steps, %d tokens, loss %.3f, %.0f s", last.Steps, last.Tokens, last.Loss, time.Since(began).Seconds())
+	return t.Export(ctx, out)
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/supervise"
+	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
+)
+
+// trainer is the trainer process and the client that controls it; it implements orchestrator.Learner.
+//
+// A trainer that an earlier epoch left behind is ended, not adopted: it starts in seconds, and the run loads its last
+// checkpoint anyway.
+type trainer struct {
+	*trainerbridge.Client
+	cfg     configs.Run
+	process *supervise.Process // nil for a trainer that runs elsewhere
+	file    string             // identity of the process, for the next epoch
+}
+
+func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, error) {
+	t := &trainer{cfg: cfg, file: filepath.Join(dir, "trainer.json")}
+	address := cfg.Trainer.Address
+	if address == "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, milepost.Wrap("start trainer", milepost.KindUnavailable, err)
+		}
+		if err := t.reap(ctx); err != nil {
+			return nil, err
+		}
+		var err error
+		if address, err = t.start(ctx, filepath.Join(dir, "trainer.log")); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	client, err := trainerbridge.Dial(ctx, address)
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	t.Client = client
+	return t, nil
+}
+
+func (t *trainer) start(ctx context.Context, log string) (string, error) {
+	environment, err := trainerbridge.Environment(trainerbridge.EnvTrainer)
+	if err != nil {
+		return "", err
+	}
+	path, err := trainerbridge.PythonPath()
+	if err != nil {
+		return "", err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", milepost.Wrap("start trainer", milepost.KindUnavailable, err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	env := map[string]string{"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+	if n := t.cfg.Trainer.Threads; n > 0 {
+		env["OMP_NUM_THREADS"] = strconv.Itoa(n)
+	}
+	t.process, err = supervise.Start(supervise.Spec{
+		Name: "trainer", Argv: []string{filepath.Join(environment, "bin", "python"), "-m", "milepost_trainer", "serve", "--listen", address},
+		Env: env, Log: log, Ports: []string{address},
+	})
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(t.process.Identity())
+	if err == nil {
+		err = os.WriteFile(t.file, b, 0o644)
+	}
+	return address, milepost.Wrap("start trainer", milepost.KindUnavailable, err)
+}
+
+// reap ends the trainer of an earlier epoch.
+func (t *trainer) reap(ctx context.Context) error {
+	var id supervise.Identity
+	b, err := os.ReadFile(t.file)
+	if err != nil || json.Unmarshal(b, &id) != nil {
+		return nil // none was left
+	}
+	_, err = supervise.Reap(ctx, []supervise.Identity{id}, 5*time.Second)
+	return err
+}
+
+func (t *trainer) close() error {
+	var err error
+	if t.Client != nil {
+		err = t.Client.Close()
+	}
+	if t.process != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, t.process.Stop(ctx), os.RemoveAll(t.file))
+	}
+	return err
+}
+
+// WriteBatch implements orchestrator.Learner.
+func (t *trainer) WriteBatch(path string, rows []orchestrator.Row) (string, error) {
+	out := make([]trainerbridge.Row, len(rows))
+	for i, r := range rows {
+		out[i] = trainerbridge.Row(r)
+	}
+	return trainerbridge.WriteBatch(path, out)
+}
+
+// Update implements orchestrator.Learner.
+func (t *trainer) Update(ctx context.Context, update int, path, sha256 string) (map[string]float64, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, milepost.Wrap("update", milepost.KindInvalid, err)
+	}
+	m, err := t.Client.Update(ctx, trainerbridge.Batch{ID: fmt.Sprintf("u%04d", update), Path: path, SHA256: sha256}, t.cfg.Update)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]float64
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	if err != nil {
+		return nil, milepost.Wrap("update", milepost.KindInternal, err)
+	}
+	out["trainer_time_s"], out["trainer_score_s"] = m.Duration.Seconds(), m.ScoreDuration.Seconds()
+	delete(out, "duration")
+	delete(out, "score_duration")
+	return out, nil
+}
+
+// Save implements orchestrator.Learner.
+func (t *trainer) Save(ctx context.Context, dir string) error {
+	_, err := t.Client.Save(ctx, absolute(dir))
+	return err
+}
+
+// Export implements orchestrator.Learner.
+func (t *trainer) Export(ctx context.Context, dir string) error {
+	_, err := t.Client.Export(ctx, absolute(dir))
+	return err
+}
+
+// Load implements orchestrator.Learner: a checkpoint where dir has a commit marker, else a model with a fresh optimizer.
+func (t *trainer) Load(ctx context.Context, dir string) error {
+	dir = absolute(dir)
+	if _, err := os.Stat(filepath.Join(dir, "COMMIT")); err == nil {
+		_, err := t.Client.Load(ctx, dir, t.cfg.Trainer.Reference)
+		return err
+	}
+	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed})
+	return err
+}
+
+// absolute is for paths that another process is told; the working directory exists.
+func absolute(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		return abs
+	}
+	return dir
+}

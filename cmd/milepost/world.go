@@ -1,0 +1,50 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/local"
+	"github.com/milepost-rl/milepost/env/repo"
+	"github.com/milepost-rl/milepost/env/testrun"
+)
+
+// world is where agents and tests live: sandboxes, base repositories, file contents and the runner of tests.
+type world struct {
+	dir   string // absolute
+	env   *env.Env
+	bases *repo.Store
+	blobs *repo.Blobs
+	tests *testrun.Runner
+}
+
+// openWorld keeps sandboxes and repositories below dir.
+func openWorld(cfg configs.Run, dir string) (*world, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, milepost.Wrap("open world", milepost.KindInvalid, err)
+	}
+	w := &world{dir: dir}
+	sandbox := cfg.Sandbox
+	if sandbox.Root == "" {
+		sandbox.Root = filepath.Join(dir, "sandboxes")
+	}
+	driver, err := local.New(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	w.env = env.New(driver)
+	if w.bases, err = repo.NewStore(filepath.Join(dir, "bases")); err == nil {
+		w.blobs, err = repo.NewBlobs(filepath.Join(dir, "blobs"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.env.Close())
+	}
+	w.tests = testrun.New(cfg.Tests, w.env, w.bases, w.blobs)
+	return w, nil
+}
+
+func (w *world) close() error { return errors.Join(w.tests.Close(), w.env.Close()) }

@@ -1,0 +1,193 @@
+package configs
+
+import (
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/expert"
+	"github.com/milepost-rl/milepost/benchmarks/micro"
+	"github.com/milepost-rl/milepost/credit"
+	"github.com/milepost-rl/milepost/env/local"
+	"github.com/milepost-rl/milepost/env/testrun"
+	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/policy"
+	"github.com/milepost-rl/milepost/shadow"
+	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
+	"github.com/milepost-rl/milepost/trainer_bridge/weights"
+)
+
+// Run is everything that decides a run.
+type Run struct {
+	Run      Identity                   `yaml:"run"`
+	Tasks    TaskSets                   `yaml:"tasks"`
+	Model    string                     `yaml:"model"` // directory of the model that the run starts from; "" where a pipeline makes it
+	Server   vllm.ServerConfig          `yaml:"server"`
+	Policy   Policy                     `yaml:"policy"`
+	Rollout  rollout.Config             `yaml:"rollout"`
+	Sandbox  local.Config               `yaml:"sandbox"`
+	Tests    testrun.Config             `yaml:"tests"`
+	Probes   Probes                     `yaml:"probes"`
+	Credit   credit.Config              `yaml:"credit"`
+	Trainer  Trainer                    `yaml:"trainer"`
+	Update   trainerbridge.UpdateConfig `yaml:"update"`
+	Weights  weights.DiskConfig         `yaml:"weights"`
+	Schedule orchestrator.Config        `yaml:"schedule"`
+	RFT      RFT                        `yaml:"rft"`
+	Micro    Micro                      `yaml:"micro"`
+}
+
+// Identity names a run.
+type Identity struct {
+	Name string `yaml:"name"` // shown in the report
+	Dir  string `yaml:"dir"`  // the run folder (a pipeline keeps its artifacts beside the run in it)
+	Seed int64  `yaml:"seed"` // of everything that draws
+}
+
+// TaskSets are the task folders of the splits, as `milepost tasks make` and `tasks import` write them.
+type TaskSets struct {
+	Train      string `yaml:"train"`
+	Validation string `yaml:"validation"` // "" = no validation
+	Heldout    string `yaml:"heldout"`    // "" = no evaluation before and after
+}
+
+// Policy is how the agent loop samples.
+type Policy struct {
+	Pool  policy.PoolConfig  `yaml:"pool"`
+	Token policy.TokenConfig `yaml:"token"`
+}
+
+// Probes is shadow probing: the messenger, the prober, and workers inside the orchestrator's own process.
+type Probes struct {
+	Server  shadow.ServerConfig  `yaml:"server"`  // the embedded NATS server
+	Connect shadow.ConnectConfig `yaml:"connect"` // an external NATS cluster instead, where url is set
+	Prober  shadow.ProberConfig  `yaml:"prober"`
+	Worker  shadow.WorkerConfig  `yaml:"worker"`
+	Local   bool                 `yaml:"local"` // run a worker in this process; false = only workers that attach
+}
+
+// Trainer is the trainer process.
+type Trainer struct {
+	Address   string `yaml:"address"`   // host:port of a trainer that runs already; "" = start one
+	Reference string `yaml:"reference"` // model directory of the KL reference; "" = none
+	DType     string `yaml:"dtype"`     // float32 or bfloat16
+	Threads   int    `yaml:"threads"`   // CPU threads of the trainer; 0 = all
+}
+
+// RFT is the cold start: demonstrations filtered by execution, then supervised fine-tuning (Nebius, arXiv 2508.03501).
+type RFT struct {
+	Expert      expert.Config             `yaml:"expert"`
+	Attempts    int                       `yaml:"attempts"` // demonstrations tried for each training task
+	Accept      orchestrator.Acceptance   `yaml:"accept"`   // resolved or improved
+	Minimum     int                       `yaml:"minimum"`  // fewer accepted demonstrations are an error
+	Concurrency int                       `yaml:"concurrency"`
+	SFT         trainerbridge.SFTConfig   `yaml:"sft"`
+	Model       trainerbridge.ModelConfig `yaml:"model"` // the tiny model made from nothing where model is ""
+}
+
+// Micro are the micro task sets that a pipeline makes; Config is common to them.
+type Micro struct {
+	Config     micro.Config `yaml:"config"`
+	Demos      int          `yaml:"demos"` // tasks of the cold start, disjoint from train
+	Train      int          `yaml:"train"`
+	Validation int          `yaml:"validation"`
+	Heldout    int          `yaml:"heldout"`
+}
+
+// Default is every default: the paper's values where it has them.
+func Default() Run {
+	return Run{
+		Run:      Identity{Name: "run", Dir: "runs/run", Seed: 1},
+		Server:   vllm.DefaultServerConfig(),
+		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig()},
+		Rollout:  rollout.Default(),
+		Tests:    testrun.Default(),
+		Probes:   Probes{Server: shadow.DefaultServer(), Connect: shadow.DefaultConnect(), Prober: shadow.DefaultProber(), Worker: shadow.DefaultWorker(), Local: true},
+		Credit:   credit.Default(),
+		Trainer:  Trainer{DType: "float32"},
+		Update:   trainerbridge.DefaultUpdateConfig(),
+		Weights:  weights.DefaultDiskConfig(),
+		Schedule: orchestrator.DefaultConfig(),
+		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Minimum: 1, Concurrency: 8,
+			SFT: trainerbridge.DefaultSFTConfig(), Model: trainerbridge.DefaultModelConfig()},
+		Micro: Micro{Config: micro.DefaultConfig(), Demos: 1000, Train: 400, Validation: 50, Heldout: 100},
+	}
+}
+
+// Validate checks every part and what parts must agree on; the error names the section and field. Fields that a command
+// fills in later (directories, ports, the run's id) are checked where they are used.
+func (c Run) Validate() error {
+	const op = "configs: validate"
+	if c.Run.Dir == "" {
+		return milepost.E(op, milepost.KindInvalid, "run.dir is empty; it must name the run folder")
+	}
+	prober, server, disk := c.Probes.Prober, c.Probes.Server, c.Weights
+	prober.Run, prober.Epoch = "check", 1
+	server.Dir = c.Run.Dir
+	disk.Canary.Vocab = max(disk.Canary.Vocab, 1<<10)
+	for _, part := range []struct {
+		section string
+		check   func() error
+	}{
+		{"server", c.Server.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate},
+		{"rollout", c.Rollout.Validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
+		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
+		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
+		{"rft", c.RFT.validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
+	} {
+		if err := part.check(); err != nil {
+			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)
+		}
+	}
+	return c.agree()
+}
+
+// agree checks what one section says of another.
+func (c Run) agree() error {
+	const op = "configs: validate"
+	switch {
+	case c.Update.Temperature != c.Rollout.Temperature:
+		return milepost.E(op, milepost.KindInvalid, "update.temperature is %g and rollout.temperature %g; the trainer must divide by what was sampled with", c.Update.Temperature, c.Rollout.Temperature)
+	case c.Rollout.TopP != 1 && c.Schedule.MaxUpdates > 0:
+		return milepost.E(op, milepost.KindInvalid, "rollout.top_p is %g; training needs 1, since anything else biases the importance ratio", c.Rollout.TopP)
+	case c.Weights.Canary.DType != c.Server.DType:
+		return milepost.E(op, milepost.KindInvalid, "weights.canary.dtype is %s and server.dtype %s; they must be equal", c.Weights.Canary.DType, c.Server.DType)
+	case c.Update.Loss.KL != "none" && c.Trainer.Reference == "":
+		return milepost.E(op, milepost.KindInvalid, "update.loss.kl is %s, which needs trainer.reference", c.Update.Loss.KL)
+	case c.Probes.Prober.Streams != c.Probes.Worker.Streams:
+		return milepost.E(op, milepost.KindInvalid, "probes.prober.streams and probes.worker.streams differ; they must be equal")
+	}
+	return nil
+}
+
+func (t Trainer) validate() error {
+	if t.DType != "float32" && t.DType != "bfloat16" {
+		return milepost.E("configs: trainer", milepost.KindInvalid, "dtype is %q; allowed: float32, bfloat16", t.DType)
+	}
+	if t.Threads < 0 {
+		return milepost.E("configs: trainer", milepost.KindInvalid, "threads is %d; allowed: 0 (all) or more", t.Threads)
+	}
+	return nil
+}
+
+func (r RFT) validate() error {
+	const op = "configs: rft"
+	switch {
+	case r.Attempts < 1 || r.Minimum < 1 || r.Concurrency < 1:
+		return milepost.E(op, milepost.KindInvalid, "attempts, minimum and concurrency must be 1 or more (got %d, %d, %d)", r.Attempts, r.Minimum, r.Concurrency)
+	case r.Accept != orchestrator.AcceptResolved && r.Accept != orchestrator.AcceptImproved:
+		return milepost.E(op, milepost.KindInvalid, "accept is %q; allowed: resolved, improved", r.Accept)
+	}
+	if err := r.SFT.Validate(); err != nil {
+		return err
+	}
+	return r.Model.Validate()
+}
+
+func (m Micro) validate() error {
+	for _, n := range []int{m.Demos, m.Train, m.Validation, m.Heldout} {
+		if n < 0 {
+			return milepost.E("configs: micro", milepost.KindInvalid, "demos, train, validation and heldout must not be negative")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package orchestrator
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/credit"
+)
+
+// Acceptance says which demonstrations rejection fine-tuning keeps.
+type Acceptance string
+
+// The rules of acceptance. Both judge by execution alone.
+const (
+	AcceptResolved Acceptance = "resolved" // every test passes at the end (Nebius, arXiv 2508.03501)
+	AcceptImproved Acceptance = "improved" // phi_ver of the final tree is above 0: more is fixed than was broken
+)
+
+// Collect runs episodes with at most concurrency under way, waits for their verdicts and returns them in the order of
+// the specs. Each is told to done as it ends.
+func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[string]*milepost.Task, specs []EpisodeSpec, concurrency int, barrier time.Duration, done func(*milepost.Episode)) ([]*milepost.Episode, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := make([]*milepost.Episode, len(specs))
+	slots := make(chan struct{}, concurrency)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i, s := range specs {
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Add(1)
+		go func() {
+			defer func() { <-slots; wg.Done() }()
+			ep, err := rollouts.Run(ctx, tasks[s.Task], s)
+			if err != nil {
+				cancel(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[i] = ep
+			if done != nil {
+				done(ep)
+			}
+		}()
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, milepost.Wrap("orchestrator: collect", milepost.KindCanceled, context.Cause(ctx))
+	}
+	if err := probes.Fill(ctx, out, barrier); err != nil {
+		return nil, err
+	}
+	for _, ep := range out {
+		grade(ep)
+	}
+	return out, nil
+}
+
+// finalOnly is the episode as one step that leads to the final tree, probed by the verdict: its potential is the final
+// one, whether or not the steps were probed.
+func finalOnly(ep *milepost.Episode) *milepost.Episode {
+	out := *ep
+	out.Steps = []milepost.Step{{Valid: true, Executed: true, State: "start", Tree: ep.FinalTree, Probe: ep.Outcome.Verdict}}
+	return &out
+}
+
+// Accept returns the episodes that a rule keeps. Improved is judged by the potential of the final tree that the credit
+// engine computes from the verdict and the task's baseline.
+func Accept(ctx context.Context, rule Acceptance, eps []*milepost.Episode, tasks map[string]*milepost.Task, probes Probes, engine *credit.Engine) ([]*milepost.Episode, error) {
+	var inputs []credit.Input
+	for _, ep := range eps {
+		b, err := probes.Baseline(ctx, tasks[ep.Task])
+		if err != nil {
+			return nil, err
+		}
+		inputs = append(inputs, credit.Input{Episode: finalOnly(ep), Task: tasks[ep.Task], Baseline: b})
+	}
+	assigned, err := engine.Assign(inputs)
+	if err != nil {
+		return nil, err
+	}
+	var out []*milepost.Episode
+	for i, ep := range eps {
+		c := assigned.Episodes[i]
+		if c.Excluded || ep.Status != milepost.EpisodeCompleted {
+			continue
+		}
+		switch rule {
+		case AcceptResolved:
+			if ep.Outcome.Resolved {
+				out = append(out, ep)
+			}
+		case AcceptImproved:
+			if c.Steps[0].PhiVer > 0 {
+				out = append(out, ep)
+			}
+		default:
+			return nil, milepost.E("orchestrator: accept", milepost.KindInvalid, "acceptance %q is not one of resolved, improved", rule)
+		}
+	}
+	return out, nil
+}
+
+// StoreEvaluation computes an evaluation from collected episodes and keeps both in dir.
+func StoreEvaluation(dir, name string, eps []*milepost.Episode) (Evaluation, error) {
+	result := summarise(name, eps)
+	f := &Folder{Dir: dir}
+	if err := os.MkdirAll(f.Path("episodes"), 0o755); err != nil {
+		return result, milepost.Wrap("orchestrator: store evaluation", milepost.KindUnavailable, err)
+	}
+	records := make([]EpisodeRecord, len(eps))
+	for i, ep := range eps {
+		records[i] = EpisodeRecord{Episode: ep, Purpose: Purpose(name)}
+	}
+	if err := f.WriteEpisodes(name, records); err != nil {
+		return result, err
+	}
+	return result, f.writeJSON("result.json", result)
+}
