@@ -89,8 +89,14 @@ func (p *pool) choose(image string) (s *slot, trees string, err error) {
 		trees = filepath.Join(p.scratch.dir, fmt.Sprint(p.made))
 	}
 	p.mu.Unlock()
-	if victim != nil {
-		err = errors.Join(err, victim.close())
+	if victim == nil {
+		return nil, trees, err
+	}
+	if closeErr := victim.close(); closeErr != nil && err == nil {
+		p.mu.Lock()
+		p.live--
+		p.mu.Unlock()
+		err = closeErr
 	}
 	return nil, trees, err
 }
@@ -158,9 +164,13 @@ func openScratch(parent string) (*scratch, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	made := filepath.Join(dir, "lock.new") // gets its name when it is locked
+	lock, err := os.OpenFile(made, os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		err = os.Rename(made, filepath.Join(dir, "lock"))
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
