@@ -1,0 +1,14 @@
+"""The PyTorch trainer of Milepost: loss, packing, update step, supervised step, checkpoints and the gRPC server.
+
+    errors      the one error type and its kinds, as milepost.Error in Go
+    loss        the training rule (flat tokens in, one number out); the place for a new loss or aggregation
+    pack        episodes into rows with attention kept apart; logprobs of chosen tokens
+    batch       Arrow batch files, verified and mapped
+    model       tiny models and loading; tokenizer: vocabulary and chat template
+    sft         supervised fine-tuning on demonstrations
+    trainer     the state (weights, optimizer, counters) and the update step
+    checkpoint  checkpoints with a commit marker, Hugging Face exports
+    server      gRPC; __main__ the command line
+
+Rules for additions: shapes in comments, all-or-nothing state changes, no silent fallback.
+"""

@@ -1,0 +1,105 @@
+"""Training batches: Arrow IPC files of the schema in proto/batch.schema, verified by SHA-256 and mapped."""
+
+import hashlib
+import mmap
+from dataclasses import dataclass
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from milepost_trainer.errors import TrainerError, invalid
+
+SCHEMA = pa.schema(
+    [
+        ("episode", pa.utf8()),
+        ("tokens", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("versions", pa.list_(pa.int32())),
+        ("mask", pa.list_(pa.bool_())),
+        ("advantages", pa.list_(pa.float32())),
+    ]
+)
+
+
+@dataclass
+class Sequence:
+    """One row: all tensors [T]; element t speaks of token t given the ones before it."""
+
+    episode: str
+    tokens: Tensor  # int64
+    logprobs: Tensor  # float32, the sampler's
+    versions: Tensor  # int32, -1 where not sampled
+    mask: Tensor  # bool, trained; never at 0
+    advantages: Tensor  # float32
+
+
+def sha256_of(path: str) -> str:
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def load(path: str, sha256: str) -> list[Sequence]:
+    """Reads a batch whose bytes have this hash. The hash is taken of the very mapping that is then parsed."""
+    try:
+        with open(path, "rb") as f:
+            mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise TrainerError("not_found", f"batch file {path} does not exist") from None
+    except (OSError, ValueError) as e:  # ValueError: an empty file cannot be mapped
+        raise TrainerError("corrupt", f"batch file {path} cannot be mapped: {e}") from e
+    found = hashlib.sha256(mapped).hexdigest()
+    if found != sha256:
+        raise TrainerError("corrupt", f"batch file {path} has SHA-256 {found}; allowed: {sha256 or 'the one of the call'}")
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
+    except pa.ArrowInvalid as e:
+        raise TrainerError("corrupt", f"batch file {path} is no Arrow IPC file: {e}") from e
+    if describe(table.schema) != describe(SCHEMA):  # not equals: who may be null differs between writers
+        raise TrainerError("corrupt", f"batch file {path} has schema [{describe(table.schema)}]; allowed: [{describe(SCHEMA)}]")
+    return [sequence(path, i, table) for i in range(table.num_rows)]
+
+
+def describe(schema: pa.Schema) -> str:
+    """name: type, comma separated, as in proto/batch.schema (where each has a line)."""
+    names = {pa.utf8(): "utf8", pa.int32(): "int32", pa.float32(): "float32", pa.bool_(): "bool"}
+
+    def word(t):
+        return f"list<{word(t.value_type)}>" if pa.types.is_list(t) else names.get(t, str(t))
+
+    return ", ".join(f"{f.name}: {word(f.type)}" for f in schema)
+
+
+def sequence(path: str, i: int, table: pa.Table) -> Sequence:
+    def bad(field, what):
+        return invalid(f"batch file {path}, row {i} (episode {episode!r}): {field} {what}")
+
+    episode = table["episode"][i].as_py()
+    columns = {}
+    for name in ("tokens", "logprobs", "versions", "mask", "advantages"):
+        values = table[name][i].values
+        if values is None or values.null_count:
+            raise bad(name, "is null or holds nulls; allowed: a list without nulls")
+        columns[name] = torch.tensor(values.to_numpy(zero_copy_only=False))
+    n = len(columns["tokens"])
+    if n == 0:
+        raise bad("tokens", "is empty; allowed: one token or more")
+    for name, values in columns.items():
+        if len(values) != n:
+            raise bad(name, f"has {len(values)} elements; allowed: {n}, as many as tokens")
+    for name in ("logprobs", "advantages"):
+        if not columns[name].isfinite().all():
+            raise bad(name, "holds a number that is not finite; allowed: finite numbers")
+    if columns["mask"][0]:
+        raise bad("mask", "trains element 0, which no token precedes; allowed: false there")
+    columns["tokens"] = columns["tokens"].long()
+    return Sequence(episode=episode, **columns)
+
+
+def check_fits(sequences: list[Sequence], vocab_size: int, max_context: int) -> None:
+    for i, s in enumerate(sequences):
+        worst = s.tokens.max().item()
+        if worst >= vocab_size or s.tokens.min() < 0:
+            raise invalid(f"row {i} (episode {s.episode!r}): tokens has {worst}; allowed: 0 to {vocab_size - 1}, the vocabulary")
+        if len(s.tokens) > max_context:
+            raise invalid(f"row {i} (episode {s.episode!r}): {len(s.tokens)} tokens; allowed: {max_context}, the model's context")

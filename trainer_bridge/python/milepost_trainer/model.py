@@ -1,0 +1,165 @@
+"""Making and loading models: tiny Llamas from a shape, and any causal model directory that the rest can train.
+
+Embeddings are always untied and the language model head is always in the saved files: with tied embeddings vLLM's
+`reload_weights` leaves the head stale on the CPU build, and the sampler drifts from the trainer.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from milepost_trainer import files, pack, tokenizer
+from milepost_trainer.errors import TrainerError, invalid
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+# Everything of a model directory that is neither weights nor configuration; copied byte for byte into exports.
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
+    "vocab.json", "merges.txt", "generation_config.json",
+)  # fmt: skip
+
+
+@dataclass
+class Shape:
+    """A tiny Llama; the names are those of ModelConfig in the protocol."""
+
+    vocab_size: int
+    layers: int
+    width: int
+    heads: int
+    key_value_heads: int
+    mlp_width: int
+    max_context: int
+    rope_theta: float
+    seed: int
+    added_tokens: list[str]
+
+    def __post_init__(self):
+        for field in ("layers", "width", "heads", "key_value_heads", "mlp_width", "max_context"):
+            if getattr(self, field) < 1:
+                raise invalid(f"model.{field} is {getattr(self, field)}; allowed: 1 or more")
+        if self.width % (2 * self.heads) or self.heads % self.key_value_heads:
+            raise invalid(
+                f"model.width {self.width} must be a multiple of twice heads {self.heads}, "
+                f"and heads a multiple of key_value_heads {self.key_value_heads}"
+            )
+        if self.rope_theta <= 1:
+            raise invalid(f"model.rope_theta is {self.rope_theta}; allowed: above 1")
+
+
+def create(corpus: str, out: str, shape: Shape) -> tuple[int, int]:
+    """Trains the tokenizer, initialises the model and writes both to `out`; returns parameters and vocabulary size."""
+    if os.path.exists(out):
+        raise TrainerError("conflict", f"{out} exists; allowed: a directory that does not")
+    tok = tokenizer.train(tokenizer.read_corpus(corpus), shape.vocab_size, shape.added_tokens)
+    config = LlamaConfig(
+        vocab_size=len(tok),
+        hidden_size=shape.width,
+        intermediate_size=shape.mlp_width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        max_position_embeddings=shape.max_context,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=tok.eos_token_id,
+        pad_token_id=tok.pad_token_id,
+        dtype="float32",
+    )
+    tok.model_max_length = shape.max_context
+    with torch.random.fork_rng():
+        torch.manual_seed(shape.seed)
+        model = LlamaForCausalLM(config)
+    with files.directory(out) as tmp:
+        tok.save_pretrained(tmp)
+        model.save_pretrained(tmp)
+    return sum(p.numel() for p in model.parameters()), len(tok)
+
+
+@dataclass
+class Loaded:
+    model: torch.nn.Module
+    tokenizer: PreTrainedTokenizerFast
+    files: dict[str, bytes]  # the tokenizer's, by name
+
+
+def load(path: str) -> Loaded:
+    """Reads a Hugging Face model directory in float32; refuses what the trainer or vLLM's weight reload cannot serve."""
+    if not os.path.isfile(os.path.join(path, "config.json")):
+        raise TrainerError("not_found", f"model {path} has no config.json; allowed: a Hugging Face model directory")
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        if getattr(config, "tie_word_embeddings", False):
+            raise invalid(
+                f"model {path}: config.json ties the embeddings, which vLLM's weight reload gets wrong; allowed: "
+                f"tie_word_embeddings false with a saved lm_head.weight (python -m milepost_trainer untie {path} OUT)"
+            )
+        model = AutoModelForCausalLM.from_pretrained(
+            path, config=config, dtype=torch.float32, attn_implementation=pack.ATTENTION, local_files_only=True
+        )
+        tok = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    except TrainerError:
+        raise
+    except Exception as e:  # transformers raises many kinds; the message says which file
+        raise TrainerError("corrupt", f"model {path} cannot be loaded: {e}") from e
+    kept = {n: (Path(path) / n).read_bytes() for n in TOKENIZER_FILES if (Path(path) / n).is_file()}
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    check_paths_agree(path, model)
+    return Loaded(model, tok, kept)
+
+
+def check_paths_agree(path: str, model) -> None:
+    """Two packed sequences must score as the model's own forward pass does: no soft cap, scale or mask left out."""
+    vocab = model.config.vocab_size
+    sequences = [torch.arange(1, 8) % vocab, torch.arange(3, 8) % vocab]
+    packed = pack.score(model, sequences)
+    with torch.no_grad():
+        for s, got in zip(sequences, packed, strict=True):
+            logprobs = model(input_ids=s[None], use_cache=False).logits[0].log_softmax(-1)  # [T, V]
+            want = logprobs[:-1].gather(1, s[1:, None]).squeeze(1)
+            gap = (got[1:] - want).abs().max().item()
+            if not gap < 1e-3:
+                raise invalid(
+                    f"model {path} ({type(model).__name__}): packed logprobs differ by {gap:.3g} from its own forward "
+                    "pass; allowed: a causal model whose logits are lm_head(hidden state), with finite weights"
+                )
+
+
+def weights_sha256(model) -> str:
+    """Over names, shapes and bytes of all weights in order of name; equal weights have equal hashes in every export."""
+    h = hashlib.sha256()
+    for name, p in sorted(model.state_dict().items()):
+        p = p.detach().cpu().contiguous()
+        h.update(json.dumps([name, list(p.shape), str(p.dtype)]).encode())
+        h.update(p.view(torch.uint8).numpy() if p.dim() else p.reshape(1).view(torch.uint8).numpy())
+    return h.hexdigest()
+
+
+def write(tmp: str, model, kept: dict[str, bytes], dtype: str) -> None:
+    """Writes a model directory: configuration, safetensors with lm_head.weight, tokenizer files as they came."""
+    target = DTYPES[dtype]
+    state = {k: v.detach().to(target, copy=True).contiguous() for k, v in model.state_dict().items()}
+    model.save_pretrained(tmp, state_dict=state)
+    config = json.loads((Path(tmp) / "config.json").read_text())
+    config |= {"dtype": dtype, "tie_word_embeddings": False}
+    (Path(tmp) / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    for name, data in kept.items():
+        (Path(tmp) / name).write_bytes(data)
+
+
+def untie(model):
+    """Gives the model a language model head of its own, equal to the embeddings at first."""
+    if model.config.tie_word_embeddings:
+        model.lm_head.weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
+        model.config.tie_word_embeddings = False
+    return model

@@ -1,0 +1,71 @@
+"""AdamW, its learning rate and its one guarded step, shared by the update and the supervised step."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from milepost_trainer.errors import TrainerError, invalid
+
+SCHEDULES = ("cosine", "linear", "constant")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    lr: float
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0  # 0 = no clipping
+
+    def __post_init__(self):
+        for field, ok, allowed in (
+            ("lr", lambda x: x > 0, "above 0"),
+            ("beta1", lambda x: 0 <= x < 1, "0 to below 1"),
+            ("beta2", lambda x: 0 <= x < 1, "0 to below 1"),
+            ("eps", lambda x: x > 0, "above 0"),
+            ("weight_decay", lambda x: x >= 0, "0 or more"),
+            ("clip_norm", lambda x: x >= 0, "0 or more"),
+        ):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and ok(value)):
+                raise invalid(f"optimizer.{field} is {value}; allowed: {allowed}")
+
+
+def make(model, config: OptimizerConfig) -> torch.optim.AdamW:
+    """Weight decay falls on matrices only."""
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    rest = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "decays": True}, {"params": rest, "decays": False}]
+    optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True)
+    configure(optimizer, config, config.lr)
+    return optimizer
+
+
+def configure(optimizer, config: OptimizerConfig, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"], group["betas"], group["eps"] = lr, (config.beta1, config.beta2), config.eps
+        group["weight_decay"] = config.weight_decay if group["decays"] else 0.0
+
+
+def step(model, optimizer, clip_norm: float, loss: float) -> float:
+    """Clips, checks and steps; returns the norm before clipping. Raises before the step where a number is not finite."""
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm if clip_norm > 0 else math.inf).item()
+    if not math.isfinite(loss) or not math.isfinite(norm):
+        optimizer.zero_grad(set_to_none=True)
+        raise TrainerError("internal", f"loss {loss} and gradient norm {norm} must both be finite; the weights were not changed")
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm
+
+
+def schedule(kind: str, step: int, steps: int, warmup: int, final: float) -> float:
+    """Share of the learning rate at step (0 to steps - 1): linear warm-up, then down to `final` at the last step."""
+    if step < warmup:
+        return (step + 1) / warmup
+    if kind == "constant":
+        return 1.0
+    done = (step - warmup) / max(1, steps - 1 - warmup)
+    down = 0.5 * (1 + math.cos(math.pi * done)) if kind == "cosine" else 1 - done
+    return final + (1 - final) * down

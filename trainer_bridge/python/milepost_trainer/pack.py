@@ -1,0 +1,136 @@
+"""Several sequences in one row, attention kept apart, and the logprobs of chosen tokens.
+
+A row is a plain concatenation [1, L] of whole sequences: no padding, position ids restart with each, and attention runs
+segment by segment with the causal kernel. So no [L, L] mask exists, no work is spent across sequences, and the result
+is that of each sequence alone. The language model head runs on the needed positions only, in chunks where the
+vocabulary is large.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from transformers import AttentionInterface
+
+ATTENTION = "milepost_packed"
+HEAD_ELEMENTS = 1 << 25  # logits held at a time, rows * vocabulary; above, the head runs in recomputed chunks
+
+
+def packed_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, segments=None, **kwargs):
+    """query [1, H, L, D], key and value [1, Hkv, L, D], segments: lengths that sum to L -> [1, L, H, D].
+
+    Without segments, each row of the batch is one sequence.
+    """
+    assert attention_mask is None, "the packed attention takes whole causal sequences only"
+    segments = segments or [query.shape[2]]
+    window = kwargs.get("sliding_window")
+    assert not window or max(segments) <= window, f"a sequence of {max(segments)} tokens exceeds the window of {window}"
+    gqa = query.shape[1] != key.shape[1]
+    parts = zip(query.split(segments, 2), key.split(segments, 2), value.split(segments, 2), strict=True)
+    out = [
+        F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=gqa)
+        for q, k, v in parts
+    ]
+    return torch.cat([o.transpose(1, 2) for o in out], 1), None
+
+
+AttentionInterface.register(ATTENTION, packed_attention)
+
+
+@dataclass
+class Row:
+    """Some whole sequences in a row. `source` names, for each wanted token, where its values lie in the caller's list."""
+
+    members: list[int]  # indices of the sequences
+    tokens: Tensor  # [1, L] int64
+    positions: Tensor  # [1, L] int64, restart at 0
+    segments: list[int]  # lengths
+    where: Tensor  # [M] int64: the places in the row that predict the wanted tokens
+    targets: Tensor  # [M] int64: the wanted tokens
+    sequence: Tensor  # [M] int64: index into members
+    time: Tensor  # [M] int64: index t of the wanted token in its sequence
+
+
+def plan(lengths: list[int], limit: int) -> list[list[int]]:
+    """Groups sequences into rows of at most `limit` tokens (a longer one goes alone), longest first, first fit.
+
+    Every index appears once; the order depends on the lengths alone.
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        for r, free in enumerate(room):
+            if lengths[i] <= free:
+                rows[r].append(i)
+                room[r] -= lengths[i]
+                break
+        else:
+            rows.append([i])
+            room.append(limit - lengths[i])
+    return rows
+
+
+def build(sequences: list[Tensor], wanted: list[Tensor], members: list[int]) -> Row:
+    """sequences: [T] int64 each; wanted: [T] bool each, true where the token's logprob is needed (never at 0)."""
+    segments = [len(sequences[i]) for i in members]
+    where, targets, sequence, time = [], [], [], []
+    start = 0
+    for k, i in enumerate(members):
+        t = wanted[i].nonzero().flatten()
+        where.append(start + t - 1)
+        targets.append(sequences[i][t])
+        sequence.append(torch.full_like(t, k))
+        time.append(t)
+        start += segments[k]
+    return Row(
+        members=list(members),
+        tokens=torch.cat([sequences[i] for i in members])[None],
+        positions=torch.cat([torch.arange(n) for n in segments])[None],
+        segments=segments,
+        where=torch.cat(where),
+        targets=torch.cat(targets),
+        sequence=torch.cat(sequence),
+        time=torch.cat(time),
+    )
+
+
+def head_logprobs(head, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
+    """hidden [M, W], targets [M] -> logprob [M] float32, entropy [M] float32 without gradient (empty if not asked)."""
+    logits = head(hidden).float()  # [M, V]
+    if temperature != 1:
+        logits = logits / temperature
+    logprobs = F.log_softmax(logits, -1)
+    with torch.no_grad():
+        uncertainty = -(logprobs.exp() * logprobs).sum(-1) if entropy else logprobs.new_empty(0)
+    return logprobs.gather(1, targets[:, None]).squeeze(1), uncertainty
+
+
+def row_logprobs(model, row: Row, temperature: float = 1.0, entropy: bool = False) -> tuple[Tensor, Tensor]:
+    """Logprob and, where asked, entropy [M] of the wanted tokens of a row; gradients as the caller's context allows."""
+    hidden = model.model(
+        input_ids=row.tokens, position_ids=row.positions, attention_mask=None, use_cache=False, segments=row.segments
+    ).last_hidden_state[0]  # [L, W]
+    hidden, head = hidden[row.where], model.lm_head  # [M, W]
+    chunk = max(1, HEAD_ELEMENTS // head.out_features)
+    if len(hidden) <= chunk:
+        return head_logprobs(head, hidden, row.targets, temperature, entropy)
+    parts = [
+        checkpoint(head_logprobs, head, h, t, temperature, entropy, use_reentrant=False)
+        for h, t in zip(hidden.split(chunk), row.targets.split(chunk), strict=True)
+    ]
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+
+def score(model, sequences: list[Tensor], temperature: float = 1.0, limit: int = 8192) -> list[Tensor]:
+    """[T] float32 for each sequence: logprob of every token given the ones before it; element 0 is 0."""
+    wanted = [torch.arange(len(s)) > 0 for s in sequences]
+    out = [torch.zeros(len(s)) for s in sequences]
+    with torch.no_grad():
+        for members in plan([len(s) for s in sequences], limit):
+            row = build(sequences, wanted, members)
+            logprob, _ = row_logprobs(model, row, temperature)
+            for k, i in enumerate(members):
+                out[i][row.time[row.sequence == k]] = logprob[row.sequence == k]
+    return out

@@ -1,0 +1,254 @@
+"""The gRPC server.
+
+Invariants. All work on tensors is done by one worker thread, so changing calls run one at a time in order of arrival,
+and OpenMP has one team of threads. Hello and Health never wait for it. Every failure becomes a gRPC status whose
+details carry op, kind and message (ErrorDetail).
+"""
+
+import logging
+import os
+import queue
+import tempfile
+import threading
+import time
+from concurrent import futures
+
+import grpc
+import torch
+import transformers
+
+from milepost_trainer import checkpoint, loss, model, optim, sft
+from milepost_trainer.errors import TrainerError
+from milepost_trainer.pb import schema
+from milepost_trainer.pb import trainer_pb2 as pb
+from milepost_trainer.pb import trainer_pb2_grpc as rpc
+from milepost_trainer.trainer import Trainer, UpdateConfig, resident_bytes
+
+log = logging.getLogger("milepost_trainer")
+
+MAX_MESSAGE = 256 << 20
+STATUS_OF = {
+    "invalid": grpc.StatusCode.INVALID_ARGUMENT,
+    "not_found": grpc.StatusCode.NOT_FOUND,
+    "conflict": grpc.StatusCode.FAILED_PRECONDITION,
+    "unavailable": grpc.StatusCode.UNAVAILABLE,
+    "canceled": grpc.StatusCode.CANCELLED,
+    "corrupt": grpc.StatusCode.DATA_LOSS,
+    "internal": grpc.StatusCode.INTERNAL,
+}
+
+
+def as_trainer_error(e: BaseException) -> TrainerError:
+    if isinstance(e, TrainerError):
+        return e
+    if isinstance(e, OSError):
+        return TrainerError("unavailable", f"{type(e).__name__}: {e}")
+    return TrainerError("internal", f"{type(e).__name__}: {e}")
+
+
+def abort(context: grpc.ServicerContext, op: str, e: BaseException):
+    """Ends the call with the error in the status details. Does not return."""
+    known = as_trainer_error(e)
+    if known.kind == "internal":
+        log.error("trainer: %s failed", op, exc_info=e)
+    detail = pb.ErrorDetail(op=f"trainer: {op}", kind=known.kind, message=str(known))
+    packed = pb.Any(type_url="type.googleapis.com/milepost.trainer.v1.ErrorDetail", value=detail.SerializeToString())
+    code = STATUS_OF[known.kind]
+    status = pb.Status(code=code.value[0], message=str(known), details=[packed])
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(code, str(known))
+
+
+def optional(message, *names) -> dict:
+    return {n: getattr(message, n) if message.HasField(n) else None for n in names}
+
+
+def plain(message, *skip) -> dict:
+    return {f.name: getattr(message, f.name) for f in message.DESCRIPTOR.fields if f.name not in skip}
+
+
+def loss_config(m: pb.LossConfig) -> loss.LossConfig:
+    return loss.LossConfig(**plain(m, "dual_clip", "norm_length"), **optional(m, "dual_clip", "norm_length"))
+
+
+def update_config(m: pb.UpdateConfig) -> UpdateConfig:
+    rest = plain(m, "loss", "optimizer")
+    return UpdateConfig(loss=loss_config(m.loss), optimizer=optim.OptimizerConfig(**plain(m.optimizer)), **rest)
+
+
+def supervised_config(m: pb.SupervisedConfig) -> sft.SupervisedConfig:
+    return sft.SupervisedConfig(optimizer=optim.OptimizerConfig(**plain(m.optimizer)), **plain(m, "optimizer"))
+
+
+class Service(rpc.TrainerServicer):
+    def __init__(self):
+        self.trainer = Trainer()
+        self.worker = futures.ThreadPoolExecutor(1, thread_name_prefix="trainer")
+        self.stopping = threading.Event()
+        self.busy: tuple[str, float] | None = None
+        self.threads = torch.get_num_threads()
+
+    def submit(self, op: str, context, work):
+        """Queues work for the worker thread; it is skipped where the caller has gone before its turn."""
+
+        def run():
+            if not context.is_active():
+                raise TrainerError("canceled", "the caller left before its turn")
+            self.busy = (op, time.monotonic())
+            try:
+                torch.set_num_threads(self.threads)  # OpenMP keeps the number per calling thread
+                return work()
+            finally:
+                self.busy = None
+
+        return self.worker.submit(run)
+
+    def call(self, op: str, context, work):
+        try:
+            return self.submit(op, context, work).result()
+        except BaseException as e:
+            abort(context, op, e)
+
+    def info(self) -> pb.ModelInfo:
+        return pb.ModelInfo(**self.trainer.info())
+
+    def Hello(self, request, context):
+        if request.schema_hash != schema.SCHEMA_HASH:
+            theirs = f"schema {request.schema_hash[:12]}, this trainer {schema.SCHEMA_HASH[:12]}"
+            abort(context, "hello", TrainerError("conflict", f"the caller speaks {theirs}; use one version of both"))
+        return pb.HelloReply(
+            schema_hash=schema.SCHEMA_HASH,
+            pid=os.getpid(),
+            torch_version=torch.__version__,
+            transformers_version=transformers.__version__,
+            threads=self.threads,
+        )
+
+    def CreateModel(self, request, context):
+        def work():
+            m = request.model
+            shape = model.Shape(**plain(m, "added_tokens"), added_tokens=list(m.added_tokens))
+            parameters, vocab = model.create(request.corpus, request.out, shape)
+            return pb.CreateModelReply(parameters=parameters, vocab_size=vocab)
+
+        return self.call("create model", context, work)
+
+    def Init(self, request, context):
+        def work():
+            self.trainer.init(request.model, request.reference, request.dtype, request.seed)
+            return pb.InitReply(info=self.info())
+
+        return self.call("init", context, work)
+
+    def Update(self, request, context):
+        def work():
+            config = update_config(request.config)
+            return pb.UpdateReply(**self.trainer.update(request.batch_id, request.path, request.sha256, config))
+
+        return self.call("update", context, work)
+
+    def Supervised(self, request, context):
+        messages: queue.Queue[dict | None] = queue.Queue()
+
+        def work():
+            try:
+                config = supervised_config(request.config)
+                sft.run(self.trainer, request.path, config, messages.put, context.is_active)
+            finally:
+                messages.put(None)
+
+        running = self.submit("supervised", context, work)
+        running.add_done_callback(lambda _: messages.put(None))  # also where the work was skipped
+        last = None
+        while (m := messages.get()) is not None:
+            if last is not None:
+                yield pb.SupervisedProgress(**last)
+            last = m
+        try:
+            running.result()
+        except BaseException as e:
+            abort(context, "supervised", e)
+        if last is not None:
+            yield pb.SupervisedProgress(**last, done=True)
+
+    def Score(self, request, context):
+        def work():
+            sequences = [list(s.ids) for s in request.sequences]
+            logprobs = self.trainer.score(sequences, request.temperature or 1.0, request.reference)
+            return pb.ScoreReply(logprobs=[pb.LogprobList(values=values.tolist()) for values in logprobs])
+
+        return self.call("score", context, work)
+
+    def Save(self, request, context):
+        def work():
+            checkpoint.save(self.trainer, request.dir)
+            return pb.SaveReply(info=self.info())
+
+        return self.call("save", context, work)
+
+    def Load(self, request, context):
+        def work():
+            checkpoint.load(self.trainer, request.dir, request.reference)
+            return pb.LoadReply(info=self.info())
+
+        return self.call("load", context, work)
+
+    def Export(self, request, context):
+        def work():
+            digest, size = checkpoint.export(self.trainer, request.dir, request.dtype)
+            return pb.ExportReply(weights_sha256=digest, bytes=size)
+
+        return self.call("export", context, work)
+
+    def Health(self, request, context):
+        busy = self.busy
+        return pb.HealthReply(
+            busy=busy[0] if busy else "",
+            busy_seconds=time.monotonic() - busy[1] if busy else 0.0,
+            loaded=self.trainer.net is not None,
+            updates=self.trainer.updates,
+            memory_bytes=resident_bytes(),
+        )
+
+    def Shutdown(self, request, context):
+        self.stopping.set()
+        return pb.ShutdownReply()
+
+
+def serve(listen: str, address_file: str = "", stopping: threading.Event | None = None) -> int:
+    """Serves until Shutdown or `stopping`; returns the exit code. address_file gets the address once it answers."""
+    service = Service()
+    if stopping is not None:
+        service.stopping = stopping
+    server = grpc.server(
+        futures.ThreadPoolExecutor(16),
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.so_reuseport", 0),  # a port in use is an error
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ],
+    )
+    rpc.add_TrainerServicer_to_server(service, server)
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError as e:
+        log.error("trainer: cannot listen on %s: %s; allowed: a free HOST:PORT or unix:/path", listen, e)
+        return 1
+    server.start()
+    address = listen if listen.startswith("unix:") else f"{listen.rsplit(':', 1)[0]}:{port}"
+    if address_file:
+        write_atomically(address_file, address + "\n")
+    log.info("trainer: serving on %s with %d threads (pid %d)", address, service.threads, os.getpid())
+    service.stopping.wait()
+    server.stop(grace=None if service.busy is None else 3600).wait()
+    service.worker.shutdown(wait=True)
+    return 0
+
+
+def write_atomically(path: str, text: str) -> None:
+    fd, tmp = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=os.path.basename(path) + ".tmp-")
+    with os.fdopen(fd, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.rename(tmp, path)
