@@ -38,7 +38,9 @@ func (d *Driver) systemArgs(nestedUsers bool) []string {
 		a = append(a, "--ro-bind", p, p)
 	}
 	size := strconv.FormatInt(d.cfg.TmpSize, 10)
-	return append(a, "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm",
+	// Read-only, or a command that is root outside could write kernel settings (/proc/sys/kernel/core_pattern is a way
+	// out): the kernel asks there for the user alone, not for a capability.
+	return append(a, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm",
 		"--remount-ro", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/tmp")
 }
 

@@ -16,8 +16,10 @@
 // a private, bounded /tmp and /dev/shm, writable; its own /proc. It has no network but a loopback of its own (unless
 // the Spec asks for the host's), no capability, cannot gain one through a user namespace, and sees no process but its
 // own. Inside it is user 1000. Where Milepost runs as root that user is mapped to root outside, since files of a base
-// belong to root and an overlay keeps their owners: the capabilities are gone all the same, and nothing of the host is
-// mounted where that identity would open a file that matters. Where Milepost runs as another user it is that user.
+// belong to root and an overlay keeps their owners (layers with mapped owners would lift that; they are not used yet).
+// The capabilities are gone all the same, and nothing that this identity may write is shown: /proc is read-only because
+// of it, /sys is not there. System calls are not filtered. With Spec.Network a command reaches everything that listens
+// on this machine, abstract sockets too. Where Milepost runs as another user it is that user.
 //
 // # Limits
 //

@@ -167,7 +167,7 @@ func (d *Driver) Close() error {
 		if d.home == "" {
 			return
 		}
-		d.closeErr = errors.Join(d.cgroups.close(), removeTree(d.home))
+		d.closeErr = errors.Join(d.cgroups.close(), unmountBelow(d.home), removeTree(d.home))
 	})
 	return d.closeErr
 }

@@ -115,18 +115,15 @@ func sweep(root, cgroupRoot string) error {
 		if cgroupRoot != "none" {
 			sweepCgroups(cgroupRoot, e.Name())
 		}
-		if err := removeTree(home); err != nil {
+		if err := errors.Join(unmountBelow(home), removeTree(home)); err != nil {
 			return fmt.Errorf("left by process %d, which is dead: %w", l.PID, err)
 		}
 	}
 	return nil
 }
 
-// removeTree unmounts everything below dir and removes it. Directories that a task made unwritable are opened first.
+// removeTree removes a directory. What a task made unwritable in it is made writable first.
 func removeTree(dir string) error {
-	if err := unmountBelow(dir); err != nil {
-		return err
-	}
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err

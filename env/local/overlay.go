@@ -17,7 +17,7 @@ func (w *workspace) upper() string { return filepath.Join(w.scratch(), "upper") 
 // of a directory works, as programs expect); inode and metadata tricks that upper-layer walks would have to know are off.
 func (w *workspace) mountOverlay() error {
 	work := filepath.Join(w.scratch(), "work")
-	for _, p := range []string{w.upper(), work} {
+	for _, p := range []string{w.upper(), work, w.path()} {
 		if err := os.Mkdir(p, 0o755); err != nil {
 			return err
 		}
@@ -26,6 +26,9 @@ func (w *workspace) mountOverlay() error {
 		",workdir=" + overlayEscape.Replace(work) + ",redirect_dir=on,metacopy=off,index=off,xino=off"
 	if err := unix.Mount("milepost", w.path(), "overlay", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
 		return &os.PathError{Op: "mount overlay", Path: w.path(), Err: err}
+	}
+	if w.mount == "" {
+		w.mount = w.path()
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // spawner starts commands, all from one operating system thread.
@@ -55,6 +57,8 @@ func (s *spawner) release() {
 // serve never unlocks its thread, so the thread ends with it, whatever group it was left in.
 func serve(jobs <-chan spawnJob) {
 	runtime.LockOSThread()
+	// What it starts must not possess the keys of Milepost's session. A kernel without keyrings has none to possess.
+	_, _ = unix.KeyctlJoinSessionKeyring("")
 	for j := range jobs {
 		j.done <- startIn(j.cmd, j.group)
 	}

@@ -17,15 +17,19 @@ import (
 //
 //	scratch/        a tmpfs of Limits.Disk bytes where one can be mounted, else a plain directory
 //	scratch/upper   what was written (overlay), scratch/work its helper
-//	scratch/copy    the files (copy)
-//	ws/             the overlay; what commands see
+//	scratch/ws      what commands see: the overlay, or the copied files
+//	empty/          the base of a sandbox without one
+//
+// The overlay is mounted inside the tmpfs, so that detaching the tmpfs takes both away at once: an unmount is the
+// dearest thing that a workspace does.
 type workspace struct {
 	d     *Driver
 	dir   string
 	base  string // host directory; an empty one of our own where the Spec has none
 	quota int64
-	root  *os.Root // on path()
-	index map[string]stamp
+	root  *os.Root         // on path()
+	mount string           // the outermost mount; "" where nothing is mounted
+	index map[string]stamp // of a copy, by relative path
 }
 
 func isLocalImage(image string) bool { return image == "local" || strings.HasPrefix(image, "local:") }
@@ -35,18 +39,13 @@ func (w *workspace) overlay() bool { return w.d.report.Workspace == WorkspaceOve
 func (w *workspace) scratch() string { return filepath.Join(w.dir, "scratch") }
 
 // path is the host's path of the workspace.
-func (w *workspace) path() string {
-	if w.overlay() {
-		return filepath.Join(w.dir, "ws")
-	}
-	return filepath.Join(w.scratch(), "copy")
-}
+func (w *workspace) path() string { return filepath.Join(w.scratch(), "ws") }
 
 // newWorkspace makes a workspace in dir, which must not exist. On failure nothing is left.
 func (d *Driver) newWorkspace(ctx context.Context, dir string, spec *driver.Spec) (*workspace, error) {
 	w := &workspace{d: d, dir: dir, base: spec.Base, quota: spec.Limits.Disk}
 	err := func() error {
-		for _, p := range []string{dir, w.scratch(), filepath.Join(dir, "ws"), filepath.Join(dir, "empty")} {
+		for _, p := range []string{dir, w.scratch(), filepath.Join(dir, "empty")} {
 			if err := os.Mkdir(p, 0o755); err != nil {
 				return err
 			}
@@ -72,6 +71,7 @@ func (w *workspace) fill(ctx context.Context) error {
 		if err := unix.Mount("milepost", w.scratch(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
 			return &os.PathError{Op: "mount tmpfs", Path: w.scratch(), Err: err}
 		}
+		w.mount = w.scratch()
 	}
 	var err error
 	if w.overlay() {
@@ -94,7 +94,13 @@ func (w *workspace) empty() error {
 		}
 		w.root = nil
 	}
-	return unmountBelow(w.dir)
+	if w.mount != "" {
+		if err := unmount(w.mount); err != nil {
+			return err
+		}
+		w.mount = ""
+	}
+	return nil
 }
 
 func (w *workspace) reset(ctx context.Context) error {

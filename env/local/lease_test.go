@@ -1,0 +1,138 @@
+package local
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/envtest"
+)
+
+const ownerEnv = "MILEPOST_TEST_OWNER"
+
+// TestOwner is the other process of TestDeadOwner: it makes sandboxes with running commands and never cleans up.
+func TestOwner(t *testing.T) {
+	root := os.Getenv(ownerEnv)
+	if root == "" {
+		t.Skip("only as a child of TestDeadOwner")
+	}
+	d, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := env.New(d)
+	for range 3 {
+		s, err := e.Create(ctx, env.Spec{Base: envtest.MakeBase(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := s.Start(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "setsid sleep 1000 & sleep 1000", root}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	os.Stdout.WriteString("ready\n")
+	time.Sleep(time.Hour)
+}
+
+// TestDeadOwner kills a process that owns sandboxes and checks that its commands die with it and that the next driver
+// removes what it left, but nothing of a live owner.
+func TestDeadOwner(t *testing.T) {
+	root := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestOwner$", "-test.v")
+	cmd.Env = append(os.Environ(), ownerEnv+"="+root, "TMPDIR="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	sc := bufio.NewScanner(out)
+	for sc.Scan() && sc.Text() != "ready" {
+		t.Log(sc.Text())
+	}
+	living, err := New(Config{Root: root, Unconfined: true}) // its sweep must leave the live owner alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	homes, err := filepath.Glob(filepath.Join(root, ownerPrefix+"*"))
+	if err != nil || len(homes) != 2 || len(processes(t, root)) == 0 {
+		t.Fatalf("before the death: %q %v, processes %v", homes, err, processes(t, root))
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	for deadline := time.Now().Add(10 * time.Second); len(processes(t, root)) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v outlive their owner", processes(t, root))
+		}
+	}
+	next, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	homes, err = filepath.Glob(filepath.Join(root, ownerPrefix+"*"))
+	if err != nil || len(homes) != 2 {
+		t.Errorf("after the sweep: %q %v, want those of the two live drivers", homes, err)
+	}
+	for _, d := range []*Driver{living, next} {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	assertNothingLeft(t, root)
+	left, err := filepath.Glob("/sys/fs/cgroup/*/" + ownerPrefix + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range left {
+		if l, ok := parseOwner(filepath.Base(g)); ok && l.PID == cmd.Process.Pid {
+			t.Errorf("control group %s is left", g)
+		}
+	}
+}
+
+func TestLease(t *testing.T) {
+	root := t.TempDir()
+	home, err := takeLease(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"notes", ownerPrefix + "x", ownerPrefix + "1-2-y"} { // not an owner's; the last was never alive
+		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sweep(root, "none"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{filepath.Base(home): true, "notes": true, ownerPrefix + "x": true, ownerPrefix + "1-2-y": false} {
+		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != want {
+			t.Errorf("%s: %v, kept should be %v", name, err, want)
+		}
+	}
+	mine, err := startTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		l    lease
+		want bool
+	}{
+		"me":                {lease{os.Getpid(), mine, currentBoot()}, true},
+		"my id, earlier":    {lease{os.Getpid(), "1", currentBoot()}, false},
+		"before the reboot": {lease{os.Getpid(), mine, "another"}, false},
+		"nobody":            {lease{1 << 22, mine, currentBoot()}, false},
+	} {
+		if c.l.alive() != c.want {
+			t.Errorf("%s: alive is %v", name, !c.want)
+		}
+	}
+}
