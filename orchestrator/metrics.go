@@ -6,9 +6,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"reflect"
-	"strings"
-	"time"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -101,27 +98,6 @@ func probeMetrics(into, before, after map[string]float64) {
 	if steps := into["probe_step_time_s"]; steps > 0 {
 		into["probe_overlap_share"] = into["probe_overlap_time_s"] / steps
 	}
-}
-
-// Flatten turns a struct of figures into metrics: each numeric field under its JSON name, each duration in seconds
-// under its JSON name with "_s" behind it. Fields of other types, and those that JSON leaves out, are left out.
-func Flatten(v any) map[string]float64 {
-	out := map[string]float64{}
-	rv := reflect.Indirect(reflect.ValueOf(v))
-	for i := range rv.NumField() {
-		name, _, _ := strings.Cut(rv.Type().Field(i).Tag.Get("json"), ",")
-		f := rv.Field(i)
-		switch {
-		case name == "" || name == "-":
-		case f.Type() == reflect.TypeFor[time.Duration]():
-			out[name+"_s"] = time.Duration(f.Int()).Seconds()
-		case f.CanInt():
-			out[name] = float64(f.Int())
-		case f.CanFloat():
-			out[name] = f.Float()
-		}
-	}
-	return out
 }
 
 // MetricsLine is one line of metrics.jsonl. Several lines of one update add up; a later value of a name wins.

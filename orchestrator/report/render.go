@@ -1,0 +1,155 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/orchestrator"
+)
+
+//go:embed page.html.tmpl
+var pageText string
+
+//go:embed style.css
+var styleText string
+
+var page = template.Must(template.New("page").Funcs(template.FuncMap{
+	"rate": rate, "signed": signed, "number": number, "credit": creditCell, "sign": signClass, "duration": duration,
+	"bytes": byteSize, "diff": diffLines, "join": strings.Join, "base": filepath.Base, "shape": shape,
+	"metric": func(m map[string]float64, name string) string {
+		v, ok := m[name]
+		if !ok {
+			return "–"
+		}
+		return number(v)
+	},
+}).Parse(pageText))
+
+// Write renders the report of a run folder to path, whole or not at all; path "" is report.html in the folder.
+func Write(f *orchestrator.Folder, path string) error {
+	const op = "report: write"
+	d, err := Load(f)
+	if err != nil {
+		return err
+	}
+	var buf bytes.Buffer
+	if err := d.Render(&buf); err != nil {
+		return err
+	}
+	if path == "" {
+		path = f.Path("report.html")
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
+	if err != nil {
+		return milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(buf.Bytes())
+	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	return milepost.Wrap(op, milepost.KindUnavailable, err)
+}
+
+// Render writes the page.
+func (d *Data) Render(w io.Writer) error {
+	type shownPanel struct {
+		Title  string
+		Charts []chart
+	}
+	var shown []shownPanel
+	for _, p := range panels {
+		s := shownPanel{Title: p.title}
+		for _, c := range p.curves {
+			s.Charts = append(s.Charts, d.chart(c))
+		}
+		shown = append(shown, s)
+	}
+	err := page.Execute(w, map[string]any{"D": d, "Style": template.CSS(styleText), "Panels": shown, "Bars": d.bars(), "Interval": d.Heldout.figure()})
+	return milepost.Wrap("report: render", milepost.KindUnavailable, err)
+}
+
+func rate(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+
+func signed(v float64) string { return fmt.Sprintf("%+.1f", 100*v) }
+
+// creditCell is a credit value with its sign; a dot stands for zero, so that what moves catches the eye.
+func creditCell(v float64) string {
+	if v < 5e-4 && v > -5e-4 {
+		return "·"
+	}
+	return strings.Replace(fmt.Sprintf("%+.3f", v), "-", "−", 1)
+}
+
+func signClass(v float64) string {
+	switch {
+	case v >= 5e-4:
+		return "pos"
+	case v <= -5e-4:
+		return "neg"
+	}
+	return "zero"
+}
+
+func duration(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
+}
+
+func byteSize(n int64) string {
+	v, unit := float64(n), "B"
+	for _, u := range []string{"kB", "MB", "GB", "TB"} {
+		if v < 1000 {
+			break
+		}
+		v, unit = v/1000, u
+	}
+	return number(v) + " " + unit
+}
+
+type diffLine struct{ Class, Text string }
+
+// diffLines gives each line of a patch its class.
+func diffLines(patch string) []diffLine {
+	var out []diffLine
+	for l := range strings.SplitSeq(strings.TrimRight(patch, "\n"), "\n") {
+		c := ""
+		switch {
+		case strings.HasPrefix(l, "diff "), strings.HasPrefix(l, "index "), strings.HasPrefix(l, "--- "), strings.HasPrefix(l, "+++ "):
+			c = "head"
+		case strings.HasPrefix(l, "@@"):
+			c = "hunk"
+		case strings.HasPrefix(l, "+"):
+			c = "add"
+		case strings.HasPrefix(l, "-"):
+			c = "del"
+		}
+		out = append(out, diffLine{c, l})
+	}
+	return out
+}
+
+// shape is how an evaluation was made.
+func shape(e *orchestrator.Evaluation) string {
+	s := fmt.Sprintf("%d tasks, %d attempts", len(e.Tasks), e.Graded)
+	if e.Infra > 0 {
+		s += fmt.Sprintf(", %d lost to infrastructure", e.Infra)
+	}
+	return s
+}

@@ -1,0 +1,197 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/orchestrator"
+)
+
+func TestReportOfAWholeRun(t *testing.T) {
+	f := newRun(t, 12)
+	if err := Write(f, ""); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(f.Path("report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	for _, want := range []string{
+		"tiny micro policy", "max_updates: 12 updates are done", "the interval lies above zero", "Validation rate", "Logprob gap to the sampler",
+		"most ratios are clipped", "Update 1, resolved", "Update 12, resolved", "Update 1, unresolved", "tests.test_cart.Total.test_rate",
+		"phi", "<span class=\"add\">&#43;    return sum", "the newest 2 checkpoints", "v12",
+	} {
+		if want == "phi" {
+			want = "φ ver"
+		}
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text, "<script") {
+		t.Error("an observation reached the page unescaped, or the page has a script")
+	}
+	if m := regexp.MustCompile(`(?:src|href)=|url\(|@import|https?://`).FindString(text); m != "" {
+		t.Errorf("the page is not self-contained: %q", m)
+	}
+	if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+		t.Error("the page holds a number that is none")
+	}
+	if strings.Contains(text, ">not measured<") {
+		t.Error("a chart of a metric that the run records is empty")
+	}
+	checkSVG(t, text)
+}
+
+// checkSVG parses every chart as XML.
+func checkSVG(t *testing.T, text string) {
+	t.Helper()
+	charts := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1)
+	if len(charts) < 20 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	for i, c := range charts {
+		dec := xml.NewDecoder(strings.NewReader(c))
+		for {
+			if _, err := dec.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("chart %d: %v", i, err)
+			}
+		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	f := newRun(t, 3)
+	text, err := Summary(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^before    \d+\.\d % resolved on held-out \(95 % interval .*; 30 tasks, 120 attempts\)$`, `(?m)^after `, `(?m)^gain      [+-]\d`,
+		`(?m)^updates   3 \(max_updates: 3 updates are done\)$`, `(?m)^time      59\.\d s$`, `(?m)^hidden    99\.\d % of verification time`,
+		`(?m)^gap       2\.\d+e-7 `, `(?m)^warnings  \d+$`, `(?m)^report    .*report\.html$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("the summary does not match %s:\n%s", want, text)
+		}
+	}
+}
+
+// TestReportOfARunThatJustBegan: a folder with nothing but run.json has a page too, and no folder has none.
+func TestReportOfARunThatJustBegan(t *testing.T) {
+	f, err := orchestrator.OpenFolder(t.TempDir(), orchestrator.Header{Name: "new", Seed: 1, Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	if err := d.Render(&buf); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"The run has not ended", "No evaluation on held-out tasks yet.", "No finished training batch yet.", "No push yet."} {
+		if !strings.Contains(buf.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if s := d.Summary("x"); !strings.Contains(s, "not evaluated") || !strings.Contains(s, "not measured") {
+		t.Errorf("summary:\n%s", s)
+	}
+	if _, err := Load(&orchestrator.Folder{Dir: t.TempDir()}); milepost.KindOf(err) != milepost.KindNotFound {
+		t.Errorf("no run folder: %v", err)
+	}
+}
+
+func TestDamageIsNamed(t *testing.T) {
+	f := newRun(t, 1)
+	for name, damage := range map[string]string{
+		"evals/heldout-before.json": "{", "episodes/u0001.jsonl.zst": "no zstd", "config.yaml": "schedule: [", "run.json": "{", "journal.jsonl": "x\ny\n",
+	} {
+		whole, err := os.ReadFile(f.Path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f.Path(name), []byte(damage), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(f); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s damaged: %v", name, err)
+		}
+		if err := os.WriteFile(f.Path(name), whole, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	parse := func(s string) milepost.TestReport {
+		var r milepost.TestReport
+		if err := r.UnmarshalText([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	task := &milepost.Task{Tests: []string{"a", "b", "c", "d", "e"}}
+	fixed, broken := compare(parse("FPNPE"), parse("PFPPF"), task)
+	if strings.Join(fixed, "") != "ac" || strings.Join(broken, "") != "b" {
+		t.Errorf("fixed %v, broken %v", fixed, broken)
+	}
+	if fixed, broken := compare(nil, parse("PP"), task); fixed != nil || broken != nil {
+		t.Error("without a report before nothing is fixed or broken")
+	}
+}
+
+// TestUntrustedProbeIsNoReference: a step is compared with the last trusted probe, not with the untrusted one between.
+func TestUntrustedProbeIsNoReference(t *testing.T) {
+	probe := func(trusted bool, r ...milepost.TestState) *milepost.Probe {
+		return &milepost.Probe{Status: milepost.ProbeCompleted, Trusted: trusted, Report: r}
+	}
+	rec := &orchestrator.EpisodeRecord{
+		Baseline: probe(true, milepost.Failed, milepost.Passed),
+		Episode: &milepost.Episode{Steps: []milepost.Step{
+			{Probe: probe(true, milepost.Passed, milepost.Passed)}, {Probe: probe(false, milepost.Failed, milepost.Failed)}, {Probe: probe(true, milepost.Passed, milepost.Failed)},
+		}},
+		Credit: &milepost.EpisodeCredit{Steps: make([]milepost.StepCredit, 3)},
+	}
+	rec.Episode.Steps[1].Probe.Reason = "ids differ"
+	rows := stepRows(rec, nil)
+	got := ""
+	for _, r := range rows {
+		got += strings.Join(r.Fixed, "") + "/" + strings.Join(r.Broken, "") + ";"
+	}
+	if !strings.Contains(rows[1].Probe, "not trusted: completed: ids differ") {
+		t.Errorf("why step 1 is not trusted: %q", rows[1].Probe)
+	}
+	if got != "test 0/;/;/test 1;" {
+		t.Errorf("fixed/broken by step: %s", got)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 1: "1", .25: "0.25", 12.345: "12.3", 123456: "123456", 1.2e-7: "1.2e-7", 3e6: "3e6", -0.5: "-0.5", 100: "100", 5e-4: "5e-4"} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) = %s, want %s", v, got, want)
+		}
+	}
+}
+
+func TestTicksCover(t *testing.T) {
+	for _, r := range [][2]float64{{0, 1}, {0, .37}, {-.3, .2}, {0, 1234}, {3, 4}} {
+		ticks := niceTicks(r[0], r[1], 4)
+		if ticks[0] > r[0]+1e-9 || ticks[len(ticks)-1] < r[1]-1e-9 || len(ticks) > 9 {
+			t.Errorf("ticks of %v: %v", r, ticks)
+		}
+	}
+}
