@@ -100,9 +100,9 @@ type wanted struct {
 	to  **milepost.Probe
 }
 
-// Fill is the finalising barrier of a batch: it fills Step.Probe of the steps that changed the repository and
-// Outcome.Verdict of the given episodes, in place, waiting at most bound. Probes that are final already stay as they
-// are, so that a journaled episode can be filled again without harm. What this epoch never published (a resumed run, a
+// Fill is the finalising barrier of a batch: it fills, in place and waiting at most bound, Step.Probe where it is pending
+// (it has an id and no status) and Outcome.Verdict where it is missing or pending. Probes that are final stay as they
+// are, so that a journaled episode can be filled again without harm; a step without a probe asks for none. What this epoch never published (a resumed run, a
 // full backlog) is published now from Step.Delta and FinalDelta. Episodes that end in infra_error or cancelled get
 // status cancelled and are waited for by nobody. Afterwards the episodes are forgotten.
 //
@@ -175,7 +175,7 @@ func (p *Prober) wants(ep *milepost.Episode) ([]wanted, error) {
 	var out []wanted
 	for i := range ep.Steps {
 		s := &ep.Steps[i]
-		if s.Probe == nil && len(s.Changed) == 0 || s.Probe != nil && s.Probe.Status != "" {
+		if s.Probe == nil || s.Probe.Status != "" {
 			continue
 		}
 		if p.cfg.Mode == ModeOff {

@@ -97,7 +97,7 @@ func TestLateAtTheBarrier(t *testing.T) {
 	eventually(t, "the slow one is running", func() bool { return len(f.trees()) == 2 })
 	must(t, p.Publish(t.Context(), r.step("e2", 1, 3))) // never gets its turn
 	ep, other := r.episode("e1", 1, 2), r.episode("e2", 3, 3)
-	other.Steps[3].Probe, other.Steps[3].Changed = nil, nil
+	other.Steps[3].Probe = nil // changed, and never to be probed
 	ep.Outcome.Verdict = &milepost.Probe{Status: milepost.ProbeCompleted, Trusted: true}
 	other.Outcome.Verdict = ep.Outcome.Verdict
 	must(t, p.Fill(t.Context(), []*milepost.Episode{ep, other}, 100*time.Millisecond))

@@ -21,6 +21,15 @@ type cacheEntry struct {
 	Report milepost.TestReport `json:"report"`
 	Worker string              `json:"worker,omitempty"`
 	Ran    time.Duration       `json:"ran"`
+	Sum    string              `json:"sum"` // over key, tree and report: what a damaged disk changed is not believed
+}
+
+func (e cacheEntry) sum() string {
+	report, err := e.Report.MarshalText()
+	if err != nil {
+		return "" // not a report; matches no line
+	}
+	return hashHex([]byte(e.Key + "/" + e.Tree + "/" + string(report)))[:16]
 }
 
 // cacheWriter is what the cache needs of its file.
@@ -75,7 +84,7 @@ func readCache(r io.Reader) (entries []cacheEntry, size int64, bad int, err erro
 		}
 		size += int64(len(line))
 		var e cacheEntry
-		if json.Unmarshal(line, &e) != nil || e.V != wireVersion || e.Key == "" || e.Tree == "" || len(e.Report) == 0 {
+		if json.Unmarshal(line, &e) != nil || e.V != wireVersion || e.Key == "" || e.Tree == "" || len(e.Report) == 0 || e.Sum != e.sum() {
 			bad++
 			continue
 		}
@@ -88,6 +97,7 @@ func (f *cacheFile) add(e cacheEntry) error {
 	if f.w == nil {
 		return nil
 	}
+	e.Sum = e.sum()
 	f.unsaved = append(f.unsaved, e)
 	return f.flush()
 }

@@ -46,6 +46,10 @@ func TestCacheFileToleratesATornLine(t *testing.T) {
 	if _, entries, bad, err = openCache(path); err != nil || len(entries) != 2 || bad != 2 {
 		t.Errorf("%d entries, %d bad, %v", len(entries), bad, err)
 	}
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(whole), `"report":"P"`, `"report":"F"`, 1)), 0o644))
+	if _, entries, bad, err = openCache(path); err != nil || len(entries) != 1 || bad != 1 {
+		t.Errorf("a changed letter: %d entries, %d bad, %v", len(entries), bad, err)
+	}
 }
 
 // fullDisk takes room bytes, then fails as a full disk does, with a part of the line written.

@@ -93,10 +93,14 @@ func newRig(t *testing.T, listen bool) *rig {
 	r.prober.Streams = r.worker.Streams
 	r.prober.Run, r.prober.Epoch = "run-1", 1
 	r.prober.RetryDelay, r.prober.Reconcile = 10*time.Millisecond, 100*time.Millisecond
-	r.task = &milepost.Task{ID: "task-1", Kind: milepost.BugRepair, Repo: t.TempDir(), BaseTree: treeID(0), Image: "local:test",
+	r.task = testTask(t.TempDir())
+	return r
+}
+
+func testTask(dir string) *milepost.Task {
+	return &milepost.Task{ID: "task-1", Kind: milepost.BugRepair, Repo: dir, BaseTree: treeID(0), Image: "local:test",
 		Statement: "secret", ReferencePatch: "secret", Test: milepost.TestCommand{Argv: []string{"test"}, Format: "unittest"},
 		Tests: []string{"a", "b", "c"}}
-	return r
 }
 
 func must(t testing.TB, err error) {

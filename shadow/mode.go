@@ -20,7 +20,7 @@ const (
 func (m Mode) valid() bool { return m == ModeShadow || m == ModeSynchronous || m == ModeOff }
 
 // SyncProber makes every step wait for its probe: what a loop without shadow workers does. The verdict of an episode is
-// not waited for, as no agent is left to wait.
+// not waited for, as no agent is left to wait. The waiting counts as BarrierWait, and nothing as OverlapTime.
 type SyncProber struct {
 	p     *Prober
 	bound time.Duration
@@ -35,6 +35,10 @@ func (s *SyncProber) Publish(ctx context.Context, r milepost.ProbeRequest) error
 	if err := s.p.Publish(ctx, r); err != nil || r.Kind != milepost.ProbeStep {
 		return err
 	}
-	s.p.Await(ctx, []string{r.ID}, s.bound)
+	began := s.p.opts.now()
+	s.p.await(ctx, []string{r.ID}, s.bound)
+	s.p.mu.Lock()
+	s.p.book.stats.BarrierWait += s.p.opts.now().Sub(began)
+	s.p.mu.Unlock()
 	return milepost.Wrap("shadow: publish", milepost.KindCanceled, ctx.Err())
 }

@@ -115,6 +115,7 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	p := &Prober{cfg: cfg, names: n, nc: nc, js: js, objs: newObjects(store, cfg.Streams.MaxAge, o.now), blobs: blobs, opts: o,
 		book: newBook(cfg.MaxAttempts, cfg.RetryDelay, cached), cache: file, prints: map[string]*taskPrint{},
 		tasks: map[string]*milepost.Task{}, heard: map[string]heardWorker{}, more: make(chan struct{}, 1)}
+	p.book.waits = cfg.Mode == ModeSynchronous
 	if bad > 0 {
 		p.book.stats.CacheErrors += bad
 		o.onErr(milepost.E(op, milepost.KindCorrupt, "%d lines of %s could not be read and are probed again", bad, cfg.CacheFile))
@@ -263,9 +264,15 @@ func (p *Prober) stop(err error) {
 	p.cancel()
 }
 
-// Close ends all goroutines and closes the cache file. What is on the stream stays there; the next epoch purges it.
-// Errors: KindUnavailable when results could not be written to the cache file.
+// Close ends all goroutines, takes what is left off the stream, as nobody will read its results, and closes the cache
+// file. Errors: KindUnavailable when results could not be written to the cache file.
 func (p *Prober) Close() error {
+	p.mu.Lock()
+	owner := p.stopped == nil
+	p.mu.Unlock()
+	if owner && p.nc.IsConnected() {
+		p.abandonStream()
+	}
 	p.stop(milepost.E("shadow: prober", milepost.KindCanceled, "the prober is closed"))
 	for _, s := range p.subs {
 		_ = s.Unsubscribe() // fails only where the connection is closed, which ends it too
@@ -276,6 +283,15 @@ func (p *Prober) Close() error {
 	err := p.cache.close()
 	p.cache = &cacheFile{}
 	return milepost.Wrap("shadow: close prober", milepost.KindUnavailable, err)
+}
+
+// abandonStream purges the run's requests. Where that fails the next epoch does it, or MaxAge.
+func (p *Prober) abandonStream() {
+	ctx, cancel := context.WithTimeout(p.ctx, 2*time.Second)
+	defer cancel()
+	if s, err := p.js.Stream(ctx, p.names.probes()); err == nil {
+		_ = s.Purge(ctx, jetstream.WithPurgeSubject(p.names.allProbes()))
+	}
 }
 
 // report counts nothing and tells the caller's error function; it must not be called under the lock.

@@ -51,7 +51,7 @@ type Stats struct {
 	StepTime    time.Duration `json:"step_time"`    // publication to result, steps
 	VerdictTime time.Duration `json:"verdict_time"` // publication to result, verdicts
 	OverlapTime time.Duration `json:"overlap_time"` // part of StepTime in which the episode itself went on
-	BarrierWait time.Duration `json:"barrier_wait"` // wall-clock time spent waiting in Fill
+	BarrierWait time.Duration `json:"barrier_wait"` // wall-clock time spent waiting in Fill; in mode synchronous also by each step
 }
 
 // Sub returns what happened between before and s; states are those of s.

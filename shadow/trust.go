@@ -33,6 +33,7 @@ func judge(tests int, tree string, r *wireResult) milepost.Probe {
 	case len(r.Extra) > 0:
 		p.Reason = fmt.Sprintf("%d ids are not the task's: %s", len(r.Extra), abridge(r.Extra, 5))
 	case tests == 0 || r.Report.Count(milepost.NotRun) == tests:
+		p.Status, p.Report = milepost.ProbeUnparsed, nil
 		p.Reason = "no test of the task was reported"
 	default:
 		p.Trusted, p.Reason, p.Continuity = true, "", ""

@@ -20,7 +20,7 @@ func TestTrust(t *testing.T) {
 	}{
 		{"complete", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{P, F}}, true, "completed", ""},
 		{"a test not run is a state", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{P, N}}, true, "completed", ""},
-		{"nothing reported", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{N, N}}, false, "completed", kept},
+		{"nothing reported", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{N, N}}, false, "unparsed", kept},
 		{"ids missing", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{P}}, false, "completed", kept},
 		{"ids too many", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{P, P, P}}, false, "completed", kept},
 		{"unknown ids", wireResult{Status: "completed", Tree: "T", Report: milepost.TestReport{P, P}, Extra: []string{"x"}}, false, "completed", kept},
