@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -84,8 +83,8 @@ func (r *Runner) residentOnce(ctx context.Context, task *milepost.Task, base *re
 	name := strconv.Itoa(s.uses)
 	dir := filepath.Join(s.trees, name)
 	defer func() {
-		if removeErr := os.RemoveAll(dir); removeErr != nil {
-			keep = false
+		if s.empty() != nil {
+			keep = false // the slot's end removes the directory, or says why not
 		}
 	}()
 	if err := repo.Materialise(ctx, base, delta, r.blobs, dir); err != nil {

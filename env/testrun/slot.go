@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/milepost-rl/milepost"
@@ -57,9 +59,9 @@ func startSlot(ctx context.Context, e *env.Env, limits env.Limits, image, trees 
 	options := struct {
 		Confined bool     `json:"confined"`
 		Clean    []string `json:"clean"`
-	}{confined, []string{}}
+	}{confined, []string{s.inside}}
 	if confined { // otherwise these are the host's
-		options.Clean = []string{"/tmp", "/dev/shm", s.sandbox.Root()}
+		options.Clean = append(options.Clean, "/tmp", "/dev/shm", s.sandbox.Root())
 	}
 	text, err := json.Marshal(options)
 	if err != nil {
@@ -180,6 +182,29 @@ func (s *slot) close() error {
 	if s.sandbox != nil {
 		errs = append(errs, s.sandbox.Close(context.Background()))
 	}
-	errs = append(errs, os.RemoveAll(s.trees))
+	errs = append(errs, removeAll(s.trees))
 	return errors.Join(errs...)
+}
+
+// empty removes whatever is in the slot's directory of copies: the process has done so, unless it died.
+func (s *slot) empty() error {
+	entries, err := os.ReadDir(s.trees)
+	for _, e := range entries {
+		err = errors.Join(err, removeAll(filepath.Join(s.trees, e.Name())))
+	}
+	return err
+}
+
+// removeAll is os.RemoveAll, also where tests took away the rights to their directories.
+func removeAll(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			return os.Chmod(name, 0o700) // before it is read
+		}
+		return nil // what is still there afterwards is told by RemoveAll
+	})
+	return errors.Join(err, os.RemoveAll(dir))
 }
