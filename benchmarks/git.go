@@ -41,8 +41,8 @@ func TreeID(files []File) (string, error) {
 // whole or not at all. Equal files give equal ids.
 func WriteRepo(dir string, files []File) (commit, tree string, err error) {
 	const op = "benchmarks: write repository"
-	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return "", "", milepost.E(op, milepost.KindConflict, "%s exists already (%v)", dir, err)
+	if _, err := os.Lstat(dir); err == nil {
+		return "", "", milepost.E(op, milepost.KindConflict, "%s exists already", dir)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", "", milepost.Wrap(op, milepost.KindUnavailable, err)

@@ -3,9 +3,7 @@ package inject
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -43,8 +41,8 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
 	}
 	for _, name := range []string{benchmarks.TasksFile, repoName} {
-		if _, err := os.Stat(filepath.Join(outDir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return nil, milepost.E(op, milepost.KindConflict, "%s has a %s already (%v)", outDir, name, err)
+		if _, err := os.Stat(filepath.Join(outDir, name)); err == nil {
+			return nil, milepost.E(op, milepost.KindConflict, "%s has a %s already", outDir, name)
 		}
 	}
 	files, err := fetch(ctx, cfg)

@@ -46,6 +46,12 @@ func DefaultConfig() Config {
 		Families: slices.Clone(Families), Hint: HintModule, Image: "local:python3", Workers: 2}
 }
 
+// Validate reports the first field that is out of range once zero fields have their defaults, as KindInvalid.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 // withDefaults fills the zero fields and validates the result. Distractors and Seed have no default to fill in: 0 is 0.
 func (c Config) withDefaults() (Config, error) {
 	d := DefaultConfig()

@@ -3,9 +3,7 @@ package micro
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,8 +37,8 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	if outDir, err = filepath.Abs(outDir); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
 	}
-	if _, err := os.Stat(filepath.Join(outDir, benchmarks.TasksFile)); !errors.Is(err, fs.ErrNotExist) {
-		return nil, milepost.E(op, milepost.KindConflict, "%s holds a task set already (%v)", outDir, err)
+	if _, err := os.Stat(filepath.Join(outDir, benchmarks.TasksFile)); err == nil {
+		return nil, milepost.E(op, milepost.KindConflict, "%s holds a task set already", outDir)
 	}
 	worlds, err := generate(cfg)
 	if err != nil {

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/configs"
+)
+
+// newTasksCommand is the parent of what makes, checks and shows task sets; making is in tasks_make.go.
+func newTasksCommand() *cobra.Command {
+	c := &cobra.Command{Use: "tasks", Short: "Make, validate and show task sets"}
+	c.AddCommand(newTasksMakeCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand())
+	return c
+}
+
+// benchFlags are the flags of commands that run tests.
+type benchFlags struct {
+	python     string
+	unconfined bool
+	workers    int
+}
+
+func (f *benchFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.python, "python", "", "interpreter that the tests find as python3; it must have what they import (default: python3 of PATH)")
+	c.Flags().BoolVar(&f.unconfined, "unconfined", false, "run tests without a sandbox: no protection whatever")
+	c.Flags().IntVar(&f.workers, "workers", 2, "test runs at the same time")
+}
+
+// withChecker calls use with a checker whose sandboxes and repositories live in a folder of its own, removed afterwards.
+func (f *benchFlags) withChecker(use func(*benchmarks.Checker) error) (err error) {
+	if f.workers < 1 || f.workers > 64 {
+		return &usageError{fmt.Errorf("--workers is %d; allowed are 1 to 64", f.workers)}
+	}
+	dir, err := os.MkdirTemp("", "milepost-tasks-")
+	if err != nil {
+		return milepost.Wrap("tasks", milepost.KindUnavailable, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cfg := configs.Default()
+	cfg.Sandbox.Python, cfg.Sandbox.Unconfined, cfg.Tests.Slots = f.python, f.unconfined, f.workers
+	w, err := openWorld(cfg, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	return use(&benchmarks.Checker{Bases: w.bases, Blobs: w.blobs, Runner: w.tests, Workers: f.workers})
+}
+
+func newTasksValidateCommand() *cobra.Command {
+	var flags benchFlags
+	var runs int
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "validate SET",
+		Short: "Run every task both ways and report those that do not hold",
+		Long: "SET is a folder with tasks.jsonl, or such a file. With the reference patch every test must pass; untouched, every\n" +
+			"fail_to_pass test must fail and every pass_to_pass test pass; each time. Exit code 1 if a task does not hold.",
+		Args: oneSet,
+		RunE: func(c *cobra.Command, args []string) error {
+			if runs < 1 {
+				return &usageError{fmt.Errorf("--runs is %d; it must be at least 1", runs)}
+			}
+			tasks, err := benchmarks.Load(args[0])
+			if err != nil {
+				return err
+			}
+			var problems []benchmarks.Problem
+			err = flags.withChecker(func(check *benchmarks.Checker) (err error) {
+				problems, err = check.Validate(c.Context(), tasks, runs, counter(c, "validated"))
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return printProblems(c.OutOrStdout(), tasks, problems, runs, asJSON)
+		},
+	}
+	flags.register(c)
+	c.Flags().IntVar(&runs, "runs", 2, "how often each task is run both ways")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the problems as JSON")
+	return c
+}
+
+// oneSet is the argument check of commands that take one task set.
+func oneSet(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return &usageError{fmt.Errorf("%d arguments; one task set is wanted: a folder with %s, or such a file", len(args), benchmarks.TasksFile)}
+	}
+	return nil
+}
+
+// counter shows progress on the error stream, so that standard output holds results alone.
+func counter(c *cobra.Command, what string) benchmarks.Progress {
+	p, began := newProgress(c.ErrOrStderr()), time.Now()
+	return func(done, total int) { p.count(what, done, total, time.Since(began)) }
+}
+
+func printProblems(out io.Writer, tasks []*milepost.Task, problems []benchmarks.Problem, runs int, asJSON bool) error {
+	if asJSON {
+		if problems == nil {
+			problems = []benchmarks.Problem{}
+		}
+		if err := printJSON(out, map[string]any{"tasks": len(tasks), "runs": runs, "problems": problems}); err != nil {
+			return err
+		}
+	} else {
+		for _, p := range problems {
+			fmt.Fprintf(out, "%s: %s\n", p.Task, p.Reason)
+		}
+		fmt.Fprintf(out, "%d of %d tasks hold in %d runs both ways\n", len(tasks)-len(problems), len(tasks), runs)
+	}
+	if len(problems) > 0 {
+		return milepost.E("tasks validate", milepost.KindConflict, "%d tasks do not hold", len(problems))
+	}
+	return nil
+}
+
+func printJSON(out io.Writer, v any) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return milepost.Wrap("tasks: print", milepost.KindUnavailable, enc.Encode(v))
+}
+
+func newTasksShowCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "show SET [TASK]",
+		Short: "List a task set, or show one task: statement, tests and reference patch",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return &usageError{fmt.Errorf("%d arguments; a task set, and perhaps a task's id, are wanted", len(args))}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			tasks, err := benchmarks.Load(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 2 {
+				return showTask(c.OutOrStdout(), tasks, args[1], asJSON)
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), tasks)
+			}
+			for _, t := range tasks {
+				first, _, _ := strings.Cut(t.Statement, "\n")
+				fmt.Fprintf(c.OutOrStdout(), "%s  %d failing, %d passing  %s\n", t.ID, len(t.FailToPass), len(t.PassToPass), first)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the tasks as JSON")
+	return c
+}
+
+func showTask(out io.Writer, tasks []*milepost.Task, id string, asJSON bool) error {
+	i := slices.IndexFunc(tasks, func(t *milepost.Task) bool { return t.ID == id })
+	if i < 0 {
+		return milepost.E("tasks show", milepost.KindNotFound, "no task %q among %d; the first is %q", id, len(tasks), tasks[0].ID)
+	}
+	t := tasks[i]
+	if asJSON {
+		return printJSON(out, t)
+	}
+	fmt.Fprintf(out, "task        %s (%s, split %q, %s)\n", t.ID, t.Kind, t.Split, t.Source)
+	fmt.Fprintf(out, "repository  %s at %s\n", t.Repo, t.BaseCommit)
+	fmt.Fprintf(out, "tests       %s\n", strings.Join(t.Test.Argv, " "))
+	for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
+		fmt.Fprintf(out, "            %s: %s\n", k, t.Meta[k])
+	}
+	fmt.Fprintf(out, "\n%s\n", t.Statement)
+	fmt.Fprintf(out, "\nfail to pass (%d)\n  %s\n", len(t.FailToPass), strings.Join(t.FailToPass, "\n  "))
+	fmt.Fprintf(out, "pass to pass (%d)\n  %s\n", len(t.PassToPass), strings.Join(t.PassToPass, "\n  "))
+	fmt.Fprintf(out, "\n%s", t.ReferencePatch)
+	return nil
+}
+
+func newTasksStatsCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "stats SET",
+		Short: "Sum a task set up",
+		Args:  oneSet,
+		RunE: func(c *cobra.Command, args []string) error {
+			tasks, err := benchmarks.Load(args[0])
+			if err != nil {
+				return err
+			}
+			s := benchmarks.Summarise(tasks)
+			if asJSON {
+				return printJSON(c.OutOrStdout(), s)
+			}
+			printStats(c.OutOrStdout(), s)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the sums as JSON")
+	return c
+}
+
+func printStats(out io.Writer, s benchmarks.Stats) {
+	fmt.Fprintf(out, "%d tasks on %d repository trees", s.Tasks, s.Trees)
+	for _, split := range slices.Sorted(maps.Keys(s.Splits)) {
+		fmt.Fprintf(out, ", %d %q", s.Splits[split], split)
+	}
+	fmt.Fprintln(out)
+	for _, row := range []struct {
+		what string
+		r    benchmarks.Range
+	}{{"tests", s.Tests}, {"failing tests", s.FailToPass}, {"files to patch", s.PatchedFiles}, {"statement bytes", s.Statement}, {"patch bytes", s.Patch}} {
+		fmt.Fprintf(out, "%-16s %d to %d, mean %.1f\n", row.what, row.r.Min, row.r.Max, row.r.Mean)
+	}
+	for _, f := range slices.Sorted(maps.Keys(s.Families)) {
+		fmt.Fprintf(out, "family %-12s %d faults\n", f, s.Families[f])
+	}
+}

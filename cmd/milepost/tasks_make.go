@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/inject"
+	"github.com/milepost-rl/milepost/benchmarks/micro"
+)
+
+func newTasksMakeCommand() *cobra.Command {
+	c := &cobra.Command{Use: "make", Short: "Make a task set: micro (repositories for a small model) or inject (faults in a real package)"}
+	c.AddCommand(newTasksMakeMicroCommand(), newTasksMakeInjectCommand())
+	return c
+}
+
+// makeSet makes a set with use and says what came out.
+func makeSet(c *cobra.Command, flags *benchFlags, out string, use func(context.Context, *benchmarks.Checker) ([]*milepost.Task, error)) error {
+	if out == "" {
+		return &usageError{fmt.Errorf("--out is missing; it names the folder for the task set")}
+	}
+	var tasks []*milepost.Task
+	err := flags.withChecker(func(check *benchmarks.Checker) (err error) {
+		tasks, err = use(c.Context(), check)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%s: %d tasks, each run twice both ways\n", out, len(tasks))
+	printStats(c.OutOrStdout(), benchmarks.Summarise(tasks))
+	return nil
+}
+
+func newTasksMakeMicroCommand() *cobra.Command {
+	var flags benchFlags
+	var out, hint string
+	var families []string
+	cfg := micro.DefaultConfig()
+	c := &cobra.Command{
+		Use:   "micro --out DIR",
+		Short: "Make git repositories of short Python modules with unit tests and independent faults",
+		Long: "The same seed gives the same set. The split is part of the seed and of what decides which repositories a set may\n" +
+			"hold, so sets of different splits share neither.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg.Hint, cfg.Workers, cfg.Families = micro.Hint(hint), flags.workers, nil
+			for _, f := range families {
+				cfg.Families = append(cfg.Families, micro.Family(f))
+			}
+			return makeSet(c, &flags, out, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
+				return micro.Make(ctx, cfg, check, out, counter(c, "made"))
+			})
+		},
+	}
+	flags.register(c)
+	f := c.Flags()
+	f.StringVar(&out, "out", "", "folder for the task set; must not hold one")
+	f.Int64Var(&cfg.Seed, "seed", 1, "any number")
+	f.IntVar(&cfg.Count, "count", cfg.Count, "how many tasks")
+	f.StringVar(&cfg.Split, "split", cfg.Split, "train, validation or heldout")
+	f.IntVar(&cfg.Faults, "faults", cfg.Faults, "faults in a task")
+	f.IntVar(&cfg.Files, "files", cfg.Files, "modules that may have faults")
+	f.IntVar(&cfg.Distractors, "distractors", cfg.Distractors, "further modules, all healthy")
+	f.IntVar(&cfg.FunctionsPerFile, "functions-per-file", cfg.FunctionsPerFile, "functions in each module, 1 to 4")
+	f.StringSliceVar(&families, "families", nil, fmt.Sprintf("families of faults (default: all of %v)", micro.Families))
+	f.StringVar(&hint, "hint", string(cfg.Hint), "what the statement names: module, or function alone (the agent has to search)")
+	return c
+}
+
+func newTasksMakeInjectCommand() *cobra.Command {
+	var flags benchFlags
+	var out, hint string
+	var cfg inject.Config
+	c := &cobra.Command{
+		Use:   "inject --package NAME==VERSION --out DIR",
+		Short: "Put faults into a real package from PyPI, kept where its own pytest suite catches them",
+		Long: "The source distribution is downloaded by pip (once: --cache). --python must have pytest and what the tests import.\n" +
+			"A small package with a fast suite is best, for example\n\n" +
+			"  milepost tasks make inject --package toolz==1.0.0 --out tasks/toolz \\\n" +
+			"    --tests toolz/tests/test_itertoolz.py,toolz/tests/test_dicttoolz.py,toolz/tests/test_functoolz.py,toolz/tests/test_recipes.py",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg.Hint, cfg.Workers = inject.Hint(hint), flags.workers
+			if cfg.Cache == "" {
+				dir, err := os.UserCacheDir()
+				if err != nil {
+					return milepost.E("tasks make inject", milepost.KindInvalid, "no place for downloads (%w); give --cache", err)
+				}
+				cfg.Cache = filepath.Join(dir, "milepost", "sdists")
+			}
+			return makeSet(c, &flags, out, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
+				return inject.Make(ctx, cfg, check, out, counter(c, "made"))
+			})
+		},
+	}
+	flags.register(c)
+	f := c.Flags()
+	f.StringVar(&out, "out", "", "folder for the task set; must not hold one")
+	f.StringVar(&cfg.Package, "package", "", "NAME==VERSION on PyPI")
+	f.Int64Var(&cfg.Seed, "seed", 1, "any number")
+	f.IntVar(&cfg.Count, "count", 10, "how many tasks")
+	f.StringVar(&cfg.Split, "split", "", "train, validation or heldout, which share no faulty function; empty takes all")
+	f.IntVar(&cfg.Faults, "faults", 1, "faults in a task")
+	f.StringSliceVar(&cfg.Families, "families", nil, fmt.Sprintf("families of faults (default: all of %v)", inject.Families))
+	f.StringSliceVar(&cfg.Sources, "sources", nil, "files to put faults into (default: every module that is no test)")
+	f.StringSliceVar(&cfg.Tests, "tests", nil, "test files to run (default: all that pytest finds)")
+	f.StringVar(&hint, "hint", string(inject.HintNone), "what the statement names besides failing tests: none, file or function")
+	f.Float64Var(&cfg.MaxFail, "max-fail", .5, "largest share of the suite that a fault may break")
+	f.DurationVar(&cfg.Timeout, "timeout", 0, "of one run of the tests (default: ten times the healthy run, at least 10 s)")
+	f.StringVar(&cfg.Cache, "cache", "", "folder of downloaded distributions (default: below the user's cache folder)")
+	return c
+}
