@@ -96,8 +96,6 @@ const demosFile = "demos.jsonl"
 // demo is one line of it: the conversation of an accepted episode.
 type demo struct {
 	ID       string        `json:"id"`
-	Task     string        `json:"task"`
-	Resolved bool          `json:"resolved"`
 	Messages []demoMessage `json:"messages"`
 }
 
@@ -173,7 +171,7 @@ func writeDemos(path string, cfg rollout.Config, tasks map[string]*milepost.Task
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	for _, ep := range eps {
-		d := demo{ID: ep.ID, Task: ep.Task, Resolved: ep.Outcome.Resolved}
+		d := demo{ID: ep.ID}
 		for _, m := range cfg.Messages(tasks[ep.Task]) {
 			d.Messages = append(d.Messages, demoMessage{Role: string(m.Role), Content: m.Content})
 		}

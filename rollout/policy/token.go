@@ -19,12 +19,13 @@ const (
 
 	ToolsTemplate = "template" // the chat template renders them
 	ToolsSystem   = "system"   // they are written into the system message
+	ToolsNone     = "none"     // nowhere: the policy learned them by fine-tuning
 )
 
 // TokenConfig says how the token-exact model speaks to its servers.
 type TokenConfig struct {
 	API            string         `yaml:"api"`             // generate or completions
-	Tools          string         `yaml:"tools"`           // template or system
+	Tools          string         `yaml:"tools"`           // template, system or none
 	TemplateKwargs map[string]any `yaml:"template_kwargs"` // extra arguments of the chat template
 }
 
@@ -37,8 +38,8 @@ func (c TokenConfig) Validate() error {
 	if c.API != APIGenerate && c.API != APICompletions {
 		return milepost.E(op, milepost.KindInvalid, "api %q is not one of: %s, %s", c.API, APIGenerate, APICompletions)
 	}
-	if c.Tools != ToolsTemplate && c.Tools != ToolsSystem {
-		return milepost.E(op, milepost.KindInvalid, "tools %q is not one of: %s, %s", c.Tools, ToolsTemplate, ToolsSystem)
+	if c.Tools != ToolsTemplate && c.Tools != ToolsSystem && c.Tools != ToolsNone {
+		return milepost.E(op, milepost.KindInvalid, "tools %q is not one of: %s, %s, %s", c.Tools, ToolsTemplate, ToolsSystem, ToolsNone)
 	}
 	return nil
 }
@@ -122,11 +123,14 @@ func (m *TokenModel) Open(ctx context.Context, o rollout.Opening) (rollout.Conve
 func (m *TokenModel) openingTokens(ctx context.Context, o rollout.Opening) ([]int32, error) {
 	r := pooled{m, o.Session}
 	messages, tools := o.Messages, o.Tools
-	if m.cfg.Tools == ToolsSystem {
+	switch m.cfg.Tools {
+	case ToolsSystem:
 		var err error
 		if messages, err = withTools(messages, tools); err != nil {
 			return nil, err
 		}
+		tools = nil
+	case ToolsNone:
 		tools = nil
 	}
 	p := vllm.Prompt{Tools: specs(tools), Generation: true, Kwargs: m.cfg.TemplateKwargs}
@@ -163,7 +167,7 @@ func (m *TokenModel) checkTools(ctx context.Context, r pooled, p vllm.Prompt, wi
 	}
 	if slices.Equal(with, without) {
 		return milepost.E("policy: open", milepost.KindInvalid,
-			"the server's chat template does not render tools; set the token model's tools to %q", ToolsSystem)
+			"the server's chat template does not render tools; set the token model's tools to %q, or to %q for a policy that knows them", ToolsSystem, ToolsNone)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,10 +18,11 @@ from milepost_trainer.errors import TrainerError, invalid
 START, END, STOP = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
 # The tiny model learns its tools by fine-tuning, so `tools` is not rendered. The rendering of a conversation is a prefix
-# of the rendering of any longer one: nothing depends on what follows.
+# of the rendering of any longer one: nothing depends on what follows. There is no line end behind the end token, so that
+# "<|im_start|>tool\n" and the like can be one token each (added_tokens).
 CHAT_TEMPLATE = (
     "{%- for message in messages %}"
-    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' }}"
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
 )
@@ -56,9 +57,11 @@ TOOL_CHAT_TEMPLATE = """\
 """
 
 # Words keep the space before them; digits stand alone; operators of more than one sign are one piece and all others
-# single; an escape of a JSON string stands alone, so that the word after \\n is the word it is elsewhere.
+# single; an escape of a JSON string stands alone, so that the word after \\n is the word it is elsewhere; what joins keys
+# and values of JSON may be one piece ('": "'), which halves the length of a tool call.
 PIECES = (
     r"""\\[nrt"'\\]"""
+    r"""|\{"|"[}\]]+|"[:,] (?:\{"|\["|")?"""
     r"""| ?[\p{L}_]+"""
     r"""| ?\p{N}"""
     r"""| ?(?:==|!=|<=|>=|\*\*|//|->|\+=|-=|\*=|/=|<<|>>)"""
@@ -116,9 +119,10 @@ def split_out(texts: list[str], marks: list[str]):
 
 
 def read_corpus(path: str) -> list[str]:
-    """A text file is one text a line, line end included; a .jsonl file gives the contents of its demonstrations."""
+    """A text file is one text a line, line end included; a .jsonl file gives its demonstrations as they are rendered."""
     if path.endswith(".jsonl"):
-        return [m["content"] for d in read_demonstrations(path) for m in d.messages]
+        messages = (m for d in read_demonstrations(path) for m in d.messages)
+        return [f"{START}{m['role']}\n{m['content']}{END}\n" for m in messages]
     try:
         with open(path, encoding="utf-8", newline="") as f:
             texts = f.readlines()
