@@ -124,7 +124,7 @@ func serveShadow(c *cobra.Command, cfg configs.Run, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "worker %s: %d slots, serving %s\n", worker.Name(), cfg.Probes.Worker.Slots, nc.ConnectedUrlRedacted())
+	fmt.Fprintf(c.OutOrStdout(), "worker %s: %d slots, serving %s\n", worker.Name(), cfg.Probes.Worker.Slots, nc.ConnectedAddr())
 	return worker.Run(ctx)
 }
 
