@@ -1,8 +1,10 @@
 package local
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,10 +15,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// python is the real interpreter, so that not every driver of a test has to ask a slow shim for it.
+var python = sync.OnceValue(func() string {
+	in, err := (&Config{}).findPython(context.Background())
+	if err != nil || in.bin == "" {
+		return ""
+	}
+	return filepath.Join(in.bin, "python3")
+})
+
 // open makes a driver in a folder of the test and checks, with the test, that nothing is left in it.
 func open(t testing.TB, cfg Config) *Driver {
 	t.Helper()
 	cfg.Root = t.TempDir()
+	if cfg.Python == "" {
+		cfg.Python = python()
+	}
 	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
