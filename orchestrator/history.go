@@ -103,5 +103,5 @@ func (h *History) take(e Event) {
 
 const validationPrefix = "validation-"
 
-// ValidationName is the name of the validation after an update.
-func ValidationName(update int) string { return fmt.Sprintf("%s%d", validationPrefix, update) }
+// validationName is the name of the validation after an update.
+func validationName(update int) string { return fmt.Sprintf("%s%d", validationPrefix, update) }

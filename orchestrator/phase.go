@@ -25,7 +25,7 @@ func (m *Machine) validateOrRoll(e Event) []Command {
 
 func (m *Machine) validate() []Command {
 	m.phase = PhaseValidating
-	return m.evaluate(ValidationName(m.update), m.tasks.Validation, m.cfg.ValidationSamples)
+	return m.evaluate(validationName(m.update), m.tasks.Validation, m.cfg.ValidationSamples)
 }
 
 // evaluate dispatches samples attempts at each task under the name of an evaluation.

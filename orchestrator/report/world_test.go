@@ -164,7 +164,8 @@ func (w *world) Push(_ context.Context, v int32, _ string) (map[string]float64, 
 
 const savedConfig = "run:\n  name: tiny\nschedule:\n  max_updates: 12\n  retention:\n    checkpoints: 2\n    weights: 2\n    batches: 0\n"
 
-// newRun makes a run of some updates and returns its folder, carried to its end.
+// newRun makes a run of some updates, carried to its end, and returns its folder. To look at a page with a browser, set
+// MILEPOST_REPORT_DIR and run TestReportOfAWholeRun alone: the folder is then made there and stays.
 func newRun(t *testing.T, updates int) *orchestrator.Folder {
 	t.Helper()
 	dir := t.TempDir()
