@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +37,8 @@ type e2e struct {
 	process *supervise.Process
 	client  *vllm.Client
 	pool    *policy.Pool
-	models  [2]string
+	models  [2]string // of different seeds
+	nudged  string    // models[0] after what could be one small optimiser step
 	scorer  *scorer
 }
 
@@ -54,7 +56,7 @@ func TestE2EServer(t *testing.T) {
 	t.Run("pause and resume", e.pause)
 	t.Run("push in flight", e.inFlight)
 	t.Run("skipped push is caught", e.skipped)
-	t.Run("adopt and stop", e.adopt)
+	t.Run("adopt and reap", e.adopt)
 }
 
 func start(t *testing.T) *e2e {
@@ -67,6 +69,8 @@ func start(t *testing.T) *e2e {
 		e.models[i] = filepath.Join(dir, fmt.Sprintf("model%d", i))
 		run(t, filepath.Join(trainer, "bin", "python"), "testdata/tiny_model.py", e.models[i], fmt.Sprint(i))
 	}
+	e.nudged = filepath.Join(dir, "nudged")
+	run(t, filepath.Join(trainer, "bin", "python"), "testdata/tiny_model.py", e.nudged, "0", "--nudge", "1e-4")
 	e.cfg = vllm.DefaultServerConfig()
 	e.cfg.Model, e.cfg.MaxModelLen = e.models[0], 2048
 	var err error
@@ -407,35 +411,53 @@ func (s swallow) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader([]byte(`{"results":[null]}`))), Request: r, Header: http.Header{}}, nil
 }
 
+// skipped drops the reload of one small step: the canary must see it, and let the same push pass once it is done.
 func (e *e2e) skipped(t *testing.T) {
-	e.scorer.dir = e.models[0]
-	r, err := e.pusher(t, &http.Client{Transport: swallow{http.DefaultTransport}}).Push(e.ctx, 2, e.models[0])
+	push := func(version int32, dir string, client *http.Client) (weights.Report, error) {
+		e.scorer.dir = dir
+		return e.pusher(t, client).Push(e.ctx, version, dir)
+	}
+	if _, err := push(2, e.models[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := push(3, e.nudged, &http.Client{Transport: swallow{http.DefaultTransport}})
 	if milepost.KindOf(err) != milepost.KindCorrupt {
 		t.Fatalf("a skipped push: %v (gap %+v), want KindCorrupt", err, r.Gap)
 	}
 	t.Log(err)
-	if r, err = e.pusher(t, nil).Push(e.ctx, 2, e.models[0]); err != nil {
+	if r, err = push(3, e.nudged, nil); err != nil {
 		t.Fatalf("the push after it: %v", err)
 	}
-	if s := e.converse(t, e.model(t, policy.APIGenerate), opening(1, 1), 2); s.Versions[len(s.Versions)-1] != -1 || slices.Max(s.Versions) != 2 {
+	t.Logf("cold gap %.2g, warm gap %.2g", r.Endpoints[0].Cold.Mean, r.Endpoints[0].Warm.Mean)
+	if m, err := e.client.Metrics(e.ctx); err != nil || m.PrefixHits == 0 {
+		t.Errorf("the warm canary found no cached prefix: %+v, %v", m, err)
+	}
+	if s := e.converse(t, e.model(t, policy.APIGenerate), opening(1, 1), 2); slices.Max(s.Versions) != 3 {
 		t.Error("tokens do not carry the pushed version")
 	}
 }
 
+// adopt takes the server over as a resumed run would, then loses its front process to SIGKILL: Reap must leave none of
+// its engine processes behind.
 func (e *e2e) adopt(t *testing.T) {
-	p, err := supervise.Adopt(e.spec, e.process.Identity())
+	id := e.process.Identity()
+	p, err := supervise.Adopt(e.spec, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := p.WaitReady(e.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Stop(e.ctx); err != nil {
+	if err := syscall.Kill(id.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-e.process.Done()
-	left, err := supervise.Reap(e.ctx, []supervise.Identity{e.process.Identity()}, time.Second)
-	if err != nil || len(left) != 0 {
-		t.Errorf("after the stop something was left: %v, %v", left, err)
+	<-p.Done()
+	reaped, err := supervise.Reap(e.ctx, []supervise.Identity{id}, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("something was left to reap: %v", len(reaped) == 1)
+	if again, err := supervise.Reap(e.ctx, []supervise.Identity{id}, time.Second); err != nil || len(again) != 0 {
+		t.Errorf("after the reaping something was left: %v, %v", again, err)
 	}
 }

@@ -1,6 +1,8 @@
 """Write a tiny random Llama with its tokenizer and chat template to a directory, for tests against a real server.
 
-    python tiny_model.py OUT [SEED] [--dtype float32]
+    python tiny_model.py OUT [SEED] [--nudge SIZE] [--dtype float32]
+
+With --nudge every weight is moved by a normal step of that size: as far as one optimiser step of that learning rate.
 
 The model is untrained: its samples are noise, often half characters, which is what the token-exactness tests want.
 Embeddings are untied and lm_head.weight is saved: with tied ones a reload leaves the head of the CPU server stale.
@@ -43,7 +45,7 @@ def tokenizer(out: pathlib.Path) -> PreTrainedTokenizerFast:
     return fast
 
 
-def model(out: pathlib.Path, fast: PreTrainedTokenizerFast, seed: int, dtype: str) -> None:
+def model(out: pathlib.Path, fast: PreTrainedTokenizerFast, seed: int, nudge: float, dtype: str) -> None:
     """Save a randomly initialised model of about a hundred thousand parameters."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -60,7 +62,11 @@ def model(out: pathlib.Path, fast: PreTrainedTokenizerFast, seed: int, dtype: st
         eos_token_id=fast.eos_token_id,
         pad_token_id=fast.pad_token_id,
     )
-    LlamaForCausalLM(config).to(getattr(torch, dtype)).save_pretrained(out)
+    net = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(nudge * torch.randn_like(weight))
+    net.to(getattr(torch, dtype)).save_pretrained(out)
 
 
 def main() -> None:
@@ -68,10 +74,11 @@ def main() -> None:
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("out", type=pathlib.Path)
     args.add_argument("seed", type=int, nargs="?", default=0)
+    args.add_argument("--nudge", type=float, default=0.0)
     args.add_argument("--dtype", default="float32")
     given = args.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    model(given.out, tokenizer(given.out), given.seed, given.dtype)
+    model(given.out, tokenizer(given.out), given.seed, given.nudge, given.dtype)
 
 
 if __name__ == "__main__":
