@@ -28,7 +28,7 @@ func (s *Sandbox) GitMoved(ctx context.Context) (bool, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return false, err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	base, err := s.openBase()
 	if err != nil || base == nil {
 		return false, classify(op, err)
@@ -176,7 +176,7 @@ func (s *Sandbox) RestoreGit(ctx context.Context) error {
 	if err := s.begin(ctx, op); err != nil {
 		return err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	base, err := s.openBase()
 	if err != nil || base == nil {
 		return classify(op, err)

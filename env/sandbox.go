@@ -6,27 +6,17 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"sync"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/driver"
 )
 
 // Sandbox is one workspace and the means to work in it. File operations, Exec and Start may be called concurrently.
-//
-// Invariants: mu is held for reading by every operation and for writing by Reset and Close, so neither runs beside
-// anything else; the driver is never called after Close. Exec is interrupted by Close and Reset through stop.
 type Sandbox struct {
 	env    *Env
 	spec   Spec
 	driver driver.Sandbox
-
-	mu     sync.RWMutex
-	closed bool
-
-	runMu   sync.Mutex
-	nextRun int
-	running map[int]context.CancelFunc // the commands of Exec under way
+	use    usage
 }
 
 // Spec returns what the sandbox was made from, with its limits resolved.
@@ -38,15 +28,13 @@ func (s *Sandbox) Root() string { return s.driver.Root() }
 // Inside is the path of one of the Spec's mounts as commands see it: m.Path, or m.Host where nothing is confined.
 func (s *Sandbox) Inside(m Mount) string { return s.driver.Inside(m) }
 
-// begin takes the sandbox for one operation; the caller releases mu for reading.
+// begin takes the sandbox for one operation; the caller ends it with s.use.end.
 func (s *Sandbox) begin(ctx context.Context, op string) error {
 	if err := ctx.Err(); err != nil {
 		return classify(op, err)
 	}
-	s.mu.RLock()
-	if s.closed {
-		s.mu.RUnlock()
-		return milepost.E(op, milepost.KindConflict, "the sandbox %q is closed", s.spec.Name)
+	if why := s.use.begin(); why != "" {
+		return milepost.E(op, milepost.KindConflict, "the sandbox %q is %s", s.spec.Name, why)
 	}
 	return nil
 }
@@ -61,8 +49,8 @@ func (s *Sandbox) Exec(ctx context.Context, cmd Command) (Result, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return Result{}, err
 	}
-	defer s.mu.RUnlock()
-	ctx, done := s.track(ctx)
+	defer s.use.end()
+	ctx, done := s.use.track(ctx)
 	defer done()
 	r, err := s.driver.Exec(ctx, s.withEnv(&cmd))
 	if err != nil {
@@ -83,34 +71,6 @@ func (s *Sandbox) withEnv(cmd *Command) *Command {
 	return &c
 }
 
-// track makes a context that Close and Reset cancel.
-func (s *Sandbox) track(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	s.runMu.Lock()
-	defer s.runMu.Unlock()
-	if s.running == nil {
-		s.running = map[int]context.CancelFunc{}
-	}
-	id := s.nextRun
-	s.nextRun++
-	s.running[id] = cancel
-	return ctx, func() {
-		cancel()
-		s.runMu.Lock()
-		delete(s.running, id)
-		s.runMu.Unlock()
-	}
-}
-
-// stop cancels the commands under way.
-func (s *Sandbox) stop() {
-	s.runMu.Lock()
-	defer s.runMu.Unlock()
-	for _, cancel := range s.running {
-		cancel()
-	}
-}
-
 // Start runs a command that goes on, with the same confinement and limits as Exec, except that it has no wall time
 // unless the command sets one. Command.Stdin must be empty: write to [Process.Stdin]. ctx bounds only the start.
 // Reset and Close end it. Kinds as of Exec.
@@ -125,7 +85,7 @@ func (s *Sandbox) Start(ctx context.Context, cmd Command) (*Process, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	p, err := s.driver.Start(ctx, s.withEnv(&cmd))
 	if err != nil {
 		return nil, classify(op, err)
@@ -141,7 +101,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, name string) ([]byte, fs.FileMod
 	if err != nil {
 		return nil, 0, err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	data, mode, err := s.driver.ReadFile(p, s.env.maxRead)
 	return data, mode, classify(op, err)
 }
@@ -154,7 +114,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, name string, data []byte, mode 
 	if err != nil {
 		return err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	return classify(op, s.driver.WriteFile(p, data, mode.Perm()))
 }
 
@@ -165,7 +125,7 @@ func (s *Sandbox) Symlink(ctx context.Context, target, name string) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	return classify(op, s.driver.Symlink(target, p))
 }
 
@@ -176,7 +136,7 @@ func (s *Sandbox) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	return classify(op, s.driver.Remove(p))
 }
 
@@ -190,14 +150,14 @@ func (s *Sandbox) Stat(ctx context.Context, name string) (FileInfo, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return FileInfo{}, err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	info, err := s.driver.Stat(p)
 	return info, classify(op, err)
 }
 
 // Walk calls fn for everything below dir, parents before children, siblings by name; links are reported, not followed.
 // fn returns fs.SkipDir to leave a directory out or fs.SkipAll to end; another error ends the walk and is returned as
-// it is. fn must not call Reset or Close.
+// it is. fn may use the sandbox, but must not call Reset or Close.
 func (s *Sandbox) Walk(ctx context.Context, dir string, fn func(FileInfo) error) error {
 	const op = "env: walk"
 	p, err := cleanPath(dir)
@@ -207,7 +167,7 @@ func (s *Sandbox) Walk(ctx context.Context, dir string, fn func(FileInfo) error)
 	if err := s.begin(ctx, op); err != nil {
 		return err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	err = s.walk(ctx, op, p, fn)
 	if err == fs.SkipAll || err == fs.SkipDir {
 		return nil
@@ -258,7 +218,7 @@ func (s *Sandbox) Changes(ctx context.Context) ([]Change, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
 	}
-	defer s.mu.RUnlock()
+	defer s.use.end()
 	c, err := s.driver.Changes(ctx, s.skip, s.env.maxRead)
 	return c, classify(op, err)
 }
@@ -266,28 +226,24 @@ func (s *Sandbox) Changes(ctx context.Context) ([]Change, error) {
 func (s *Sandbox) skip(p string) bool { return path.Base(p) == ".git" || s.env.ignore(p) }
 
 // Reset ends every process and brings the workspace, .git included, back to the base. After an error the sandbox must
-// be closed. Kinds: conflict, canceled, unavailable.
+// be closed. Operations that are begun meanwhile fail (conflict). Kinds: conflict, canceled, unavailable.
 func (s *Sandbox) Reset(ctx context.Context) error {
 	const op = "env: reset"
 	if err := ctx.Err(); err != nil {
 		return classify(op, err)
 	}
-	s.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return milepost.E(op, milepost.KindConflict, "the sandbox %q is closed", s.spec.Name)
+	if why := s.use.take(resetting); why != "" {
+		return milepost.E(op, milepost.KindConflict, "the sandbox %q is %s", s.spec.Name, why)
 	}
+	defer s.use.give()
 	return classify(op, s.driver.Reset(ctx))
 }
 
 // Close ends every process and removes everything the sandbox made on the host, whatever ctx says. It may be called
 // again. Kind: unavailable, where something could not be removed; a second call tries again.
 func (s *Sandbox) Close(context.Context) error {
-	s.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+	_ = s.use.take(closed) // never refused
+	defer s.use.give()
 	if err := s.driver.Close(); err != nil {
 		return classify("env: close", err)
 	}

@@ -92,6 +92,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Concurrent", s.testConcurrent)
 	t.Run("Start", s.testStart)
 	t.Run("Closed", s.testClosed)
+	t.Run("CloseInside", s.testCloseInside)
 }
 
 // open makes a sandbox on a fresh base, in an environment of its own where there are options. It is closed with the

@@ -239,6 +239,26 @@ func (s *suite) testStart(t *testing.T) {
 	}
 }
 
+// testCloseInside closes a sandbox while a walk of it uses it: no operation inside another may wait for Close.
+func (s *suite) testCloseInside(t *testing.T) {
+	sb := s.open(t)
+	done := make(chan error, 1)
+	err := sb.Walk(ctx, "", func(fi env.FileInfo) error {
+		if fi.Path != "README.md" {
+			return nil
+		}
+		go func() { done <- sb.Close(ctx) }()
+		for begin := time.Now(); time.Since(begin) < soon; time.Sleep(time.Millisecond) {
+			if _, _, err := sb.ReadFile(ctx, "README.md"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	wantKind(t, "ReadFile inside a walk, after Close was called", err, milepost.KindConflict)
+	must(t, "Close", <-done)
+}
+
 func (s *suite) testClosed(t *testing.T) {
 	sb := s.open(t)
 	p, err := sb.Start(ctx, env.Command{Argv: s.Argv("hang")})
