@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"bytes"
 	"context"
 	"net/url"
 	"strconv"
@@ -333,5 +334,45 @@ func TestStatesOfAServer(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	} else if s := err.Error(); len(s) == 0 || strings.Contains(s, "secret") {
 		t.Errorf("the message gives the token away: %s", s)
+	}
+}
+
+// A store that is full stops nobody but the publishers, is reported, and empties as workers take what is in it.
+func TestFullStore(t *testing.T) {
+	r := newRig(t, false)
+	r.srv.Close()
+	r.cfg.MaxStore = 16 << 20
+	var err error
+	r.srv, err = StartServer(r.cfg)
+	must(t, err)
+	r.prober.Streams.MaxRequests, r.prober.Streams.MaxObjects = 6<<20, 6<<20
+	r.worker.Streams = r.prober.Streams
+	r.prober.InlineLimit = 512 << 10
+	var reported atomic.Int32
+	p := r.newProber(WithErrors(func(err error) {
+		if milepost.KindOf(err) != milepost.KindUnavailable {
+			t.Errorf("reported %v", err)
+		}
+		reported.Add(1)
+	}))
+	var ids []string
+	for i := range 60 {
+		data := bytes.Repeat([]byte{byte(i)}, 300<<10)
+		id, err := r.blobs.Put(data)
+		must(t, err)
+		req := r.step("e1", i, i+1)
+		req.Delta = []milepost.TreeChange{{Path: "f", Mode: 0o100644, Blob: id}}
+		must(t, p.Publish(t.Context(), req))
+		ids = append(ids, req.ID)
+	}
+	eventually(t, "the store is full", func() bool { return p.Stats().PublishErrors > 0 })
+	if s := p.Stats(); reported.Load() == 0 || s.Sent >= 60 {
+		t.Errorf("stats %+v", s)
+	}
+	r.startWorker(&fakeRunner{})
+	for id, got := range p.Await(t.Context(), ids, 60*time.Second) {
+		if !got.Trusted {
+			t.Errorf("%s: %+v", id, got)
+		}
 	}
 }

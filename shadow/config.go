@@ -90,11 +90,17 @@ type StreamConfig struct {
 	Replicas int           `yaml:"replicas"` // 1 for the embedded server, 3 for a cluster of three
 	AckWait  time.Duration `yaml:"ack_wait"` // a worker that is silent this long loses its probe to another
 	MaxAge   time.Duration `yaml:"max_age"`  // what no run collects is deleted after this
+
+	// Bytes that requests and objects may take. The server sets them apart, and what is left of its store is for results:
+	// were requests to fill all of it, no result could be stored and no request acknowledged.
+	MaxRequests int64 `yaml:"max_requests"`
+	MaxObjects  int64 `yaml:"max_objects"`
 }
 
 // DefaultStreams returns the defaults.
 func DefaultStreams() StreamConfig {
-	return StreamConfig{Prefix: "milepost", Replicas: 1, AckWait: 30 * time.Second, MaxAge: 24 * time.Hour}
+	return StreamConfig{Prefix: "milepost", Replicas: 1, AckWait: 30 * time.Second, MaxAge: 24 * time.Hour,
+		MaxRequests: 1 << 30, MaxObjects: 4 << 30}
 }
 
 // Validate reports the first bad field. Errors: KindInvalid.
@@ -107,6 +113,10 @@ func (c StreamConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "replicas %d is not within 1..5", c.Replicas)
 	case c.AckWait < 100*time.Millisecond:
 		return milepost.E(op, milepost.KindInvalid, "ack_wait %s is below 100ms", c.AckWait)
+	case c.MaxRequests < 1<<20:
+		return milepost.E(op, milepost.KindInvalid, "max_requests %d is below 1048576 bytes", c.MaxRequests)
+	case c.MaxObjects < 1<<20:
+		return milepost.E(op, milepost.KindInvalid, "max_objects %d is below 1048576 bytes", c.MaxObjects)
 	case c.MaxAge < time.Minute:
 		return milepost.E(op, milepost.KindInvalid, "max_age %s is below 1m", c.MaxAge)
 	}

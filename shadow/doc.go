@@ -16,6 +16,7 @@
 //
 //	config.go     every setting, its default and its check
 //	server.go     the embedded server          connect.go   connections, credentials, TLS
+//	server_log.go why a server did not start
 //	streams.go    names of streams and subjects, and making them
 //	wire.go       the messages and their checksums; a new field or message goes there, with a new version if old workers break
 //	objects.go    blobs, task bodies and base archives above the message size
@@ -25,7 +26,9 @@
 //	cache.go      the result cache's file
 //	stats.go      counters, times, and what "hidden" means
 //	prober.go     the orchestrator's side: publishing (publish.go), receiving (receive.go), the barrier (barrier.go), modes (mode.go)
-//	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines (bases.go)
+//	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines
+//	              (bases.go, both sides); requests set aside (dead.go)
+//	list.go       who is there
 //
 // The package knows no sandbox and no test format: it runs tests through [TestRunner], whose production form is package
 // env/testrun.

@@ -79,15 +79,16 @@ func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, owner
 	}
 	n := newNames(cfg.Prefix, "any")
 	streams := []jetstream.StreamConfig{
-		{Name: n.probes(), Subjects: []string{cfg.Prefix + ".probe.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute},
+		{Name: n.probes(), Subjects: []string{cfg.Prefix + ".probe.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute,
+			MaxBytes: cfg.MaxRequests, Discard: jetstream.DiscardNew},
 		{Name: n.results(), Subjects: []string{cfg.Prefix + ".result.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute},
-		{Name: n.deadLetters(), Subjects: []string{cfg.Prefix + ".dead.>"}, MaxAge: 7 * 24 * time.Hour, MaxBytes: 256 << 20},
+		{Name: n.deadLetters(), Subjects: []string{cfg.Prefix + ".dead.>"}, MaxAge: 7 * 24 * time.Hour, MaxMsgs: 1000}, // no MaxBytes: the server would set them apart from the start
 	}
 	for _, s := range streams {
 		s.Replicas, s.Storage = cfg.Replicas, jetstream.FileStorage
 		s.Duplicates = min(s.Duplicates, s.MaxAge)
 		if _, err := js.CreateOrUpdateStream(ctx, s); err != nil {
-			return nil, milepost.E(op, milepost.KindUnavailable, "stream %s: %w", s.Name, err)
+			return nil, milepost.E(op, milepost.KindUnavailable, "stream %s (max_requests %d and max_objects %d must fit into the server's store): %w", s.Name, cfg.MaxRequests, cfg.MaxObjects, err)
 		}
 	}
 	for _, k := range kinds {
@@ -97,9 +98,9 @@ func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, owner
 			return nil, milepost.E(op, milepost.KindUnavailable, "consumer %s: %w", k, err)
 		}
 	}
-	store, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: n.bucket(), TTL: cfg.MaxAge, Replicas: cfg.Replicas})
+	store, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: n.bucket(), TTL: cfg.MaxAge, Replicas: cfg.Replicas, MaxBytes: cfg.MaxObjects})
 	if err != nil {
-		return nil, milepost.E(op, milepost.KindUnavailable, "object store %s: %w", n.bucket(), err)
+		return nil, milepost.E(op, milepost.KindUnavailable, "object store %s (max_objects %d must fit into the server's store beside max_requests %d): %w", n.bucket(), cfg.MaxObjects, cfg.MaxRequests, err)
 	}
 	return store, nil
 }

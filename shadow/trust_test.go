@@ -81,6 +81,8 @@ func TestConfigsNameTheBadField(t *testing.T) {
 	addProber("prefix", func(c *ProberConfig) { c.Streams.Prefix = "a.b" })
 	addProber("replicas", func(c *ProberConfig) { c.Streams.Replicas = 9 })
 	addProber("ack_wait", func(c *ProberConfig) { c.Streams.AckWait = 0 })
+	addProber("max_requests", func(c *ProberConfig) { c.Streams.MaxRequests = 0 })
+	addProber("max_objects", func(c *ProberConfig) { c.Streams.MaxObjects = 0 })
 	addProber("max_age", func(c *ProberConfig) { c.Streams.MaxAge = time.Second })
 	addWorker := func(field string, f func(*WorkerConfig)) {
 		c := DefaultWorker()

@@ -214,7 +214,7 @@ func (w *Worker) reattach(ctx context.Context) {
 	}
 }
 
-// heartbeat tells that the worker lives, at once and then every Heartbeat, and a last time when it ends.
+// heartbeat tells that the worker lives, at once and then every Heartbeat.
 func (w *Worker) heartbeat(ctx context.Context) {
 	subject := newNames(w.cfg.Streams.Prefix, "any").worker(w.cfg.Name)
 	tick := time.NewTicker(w.cfg.Heartbeat)
