@@ -25,7 +25,12 @@ type bench struct {
 
 func newBench(t testing.TB, change func(*Config)) *bench {
 	t.Helper()
-	d, err := local.New(local.Config{Root: t.TempDir()})
+	return newBenchOn(t, local.Config{Root: t.TempDir()}, change)
+}
+
+func newBenchOn(t testing.TB, where local.Config, change func(*Config)) *bench {
+	t.Helper()
+	d, err := local.New(where)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,7 @@ var hostile = []struct {
 	{"pollute", "import os, unittest\nunittest.polluted = True\nos.environ['POLLUTED'] = '1'\ndef f(): pass\n", milepost.ProbeCompleted, "PPP"},
 	{"replace unittest", "import unittest\nunittest.TestCase.run = None\ndef f(): pass\n", milepost.ProbeCompleted, "NNN"},
 	{"atexit that hangs", "import atexit, time\natexit.register(time.sleep, 1000)\ndef f(): pass\n", milepost.ProbeCompleted, "PPP"},
+	{"error that cannot be printed", "class E(Exception):\n    def __str__(self): raise SystemExit(3)\ndef f(): raise E\n", milepost.ProbeCompleted, "PEP"},
 	{"recursion", "def f(): f()\n", milepost.ProbeCompleted, "PEP"},
 	{"crash", "import ctypes\ndef f(): ctypes.string_at(0)\n", milepost.ProbeCompleted, "PNN"},
 	{"change directory and path", "import os, sys\nos.chdir('/')\nsys.path[:] = []\ndef f(): pass\n", milepost.ProbeCompleted, "PPP"},

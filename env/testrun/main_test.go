@@ -3,6 +3,8 @@ package testrun
 import (
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // TestMain puts the many small files of these tests into memory where the system has a place for that.
@@ -12,5 +14,5 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }

@@ -1,13 +1,13 @@
 """Resident test runner: one process that has unittest imported and forks a child for every run of a task's tests.
 
 Started as `python3 -c SOURCE OPTIONS`, OPTIONS being a JSON object:
-  confined  whether this process has a process namespace of its own; then every other process in it is killed after a run
+  confined  whether this process has a process namespace of its own; then everything else in it is killed after a run
   clean     directories to be emptied after a run (private ones of the sandbox, never the host's)
 
 Protocol, one JSON object a line. On standard output first {"ready": true}; then, for every request on standard input,
 exactly one answer, in order:
   request  nonce, dir (the tree's copy), args (what follows `-m unittest`), tests (ids "pkg.mod.Class.test_x"), env,
-           timeout (seconds), log_bytes (how much of the child's output to keep), result_bytes (the same for its results)
+           timeout (seconds), log_bytes (how much of the child's output to keep), result_bytes (the same of results)
   answer   nonce, results (text: a line {"test" or "container", "state"} for each as it ended), log (text), truncated,
            timeout, ended (the child came to its own end), exit, signal (0 where none), seconds
 
@@ -16,6 +16,7 @@ child has neither the request nor the answer stream. An answer is written only w
 Where that cannot be had the parent exits, and whoever started it starts another. End of input ends the parent.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -83,11 +84,9 @@ class Recorder(unittest.TestResult):
 
 def report(state, what, err):
     """Print a failure for people; the log is not read for results."""
-    try:
-        print("%s: %s" % (state, what), file=sys.stderr)
+    with contextlib.suppress(BaseException):  # tested code may have replaced the stream, or its error may not print
+        print(f"{state}: {what}", file=sys.stderr)
         traceback.print_exception(*err, limit=-8, file=sys.stderr)
-    except Exception:  # noqa: BLE001 - tested code may have replaced or closed the stream
-        pass
 
 
 def search_path(args, root):
@@ -119,7 +118,7 @@ def search_path(args, root):
 
 
 def find_modules(tests, emit):
-    """Import the modules of the tests. One that fails to import is reported as a container; one that is not there is not."""
+    """Import the modules of the tests. One that fails to import is reported as a container, a missing one is not."""
     found, failed = {}, set()
     for test in tests:
         parts = test.split(".")
@@ -178,8 +177,8 @@ def child(request, output, results):
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
 
     def emit(**line):
         os.write(results, json.dumps(line).encode() + b"\n")
@@ -213,11 +212,9 @@ def spawn(request, streams):
     except BaseException:  # noqa: BLE001 - nothing may reach the parent's code
         report("ERROR", "the run", sys.exc_info())
     finally:
-        try:
+        with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
-        except Exception:  # noqa: BLE001
-            pass
         os._exit(code)  # no exit handlers, no waiting for threads
 
 
@@ -290,7 +287,7 @@ def kill_all(pid, status, confined):
         except ProcessLookupError:
             pass
         return os.waitpid(pid, 0)[1] if status is None else status
-    for attempt in range(2000):
+    for _ in range(2000):
         try:
             os.kill(-1, signal.SIGKILL)  # everything in this namespace but process 1 and this one
         except ProcessLookupError:
@@ -343,7 +340,7 @@ def serve(request, streams, options):
 def main():
     options = json.loads(sys.argv[1])
     if options["confined"] and len(others()) > 2:
-        sys.exit("this process was told that it is confined, but sees other processes: %s" % others())
+        sys.exit(f"this process was told that it is confined, but sees other processes: {others()}")
     requests, answers = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -359,7 +356,7 @@ def main():
     def answer(value):
         data = memoryview(json.dumps(value).encode() + b"\n")
         while data:
-            data = data[os.write(answers, data):]
+            data = data[os.write(answers, data) :]
 
     answer({"ready": True})
     with os.fdopen(requests, "rb", closefd=False) as lines:

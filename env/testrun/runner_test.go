@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/local"
 	"github.com/milepost-rl/milepost/env/repo"
 )
 
@@ -175,6 +176,24 @@ func TestCancelAndClose(t *testing.T) {
 			t.Fatal("a closed runner runs")
 		}
 	})
+}
+
+// TestUnconfined has resident processes without a namespace of their own: they must kill only what they started and clean
+// only what is theirs.
+func TestUnconfined(t *testing.T) {
+	b := newBenchOn(t, local.Config{Root: t.TempDir(), Unconfined: true}, nil)
+	mine := filepath.Join(t.TempDir(), "mine")
+	if err := os.WriteFile(mine, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.run(b.task(calc, calcTests...), milepost.ProbeCompleted, "FPPN")
+	hang := b.task(map[string]string{"test_h.py": "import unittest, os, time\nclass H(unittest.TestCase):\n    def test_h(self):\n        os.fork(); time.sleep(1000)\n"}, "test_h.H.test_h")
+	hang.Test.Timeout = 500 * time.Millisecond
+	b.run(hang, milepost.ProbeTimeout, "")
+	b.run(b.task(calc, calcTests...), milepost.ProbeCompleted, "FPPN")
+	if _, err := os.Stat(mine); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestConfig(t *testing.T) {
