@@ -293,3 +293,24 @@ func sweepCgroups(root, owner string) {
 		_ = removeCgroup(dir)
 	}
 }
+
+// sweepEmptyCgroups removes empty control groups of dead owners whose folder is gone, so that no sweep of a folder finds
+// them. It kills nothing: an owner that looks dead may live in another process namespace.
+func sweepEmptyCgroups(root string) {
+	roots, _ := cgroupRoots(root)
+	for _, r := range roots {
+		dirs, err := filepath.Glob(filepath.Join(r, ownerPrefix+"*"))
+		if err != nil {
+			continue // the pattern is ours; a root with a bracket in its name is left alone
+		}
+		for _, dir := range dirs {
+			if l, ok := parseOwner(filepath.Base(dir)); !ok || l.alive() {
+				continue
+			}
+			children, _ := filepath.Glob(filepath.Join(dir, "[0-9]*"))
+			for _, c := range append(children, dir) {
+				_ = unix.Rmdir(c) // not empty: not ours to remove
+			}
+		}
+	}
+}

@@ -119,6 +119,9 @@ func sweep(root, cgroupRoot string) error {
 			return fmt.Errorf("left by process %d, which is dead: %w", l.PID, err)
 		}
 	}
+	if cgroupRoot != "none" {
+		sweepEmptyCgroups(cgroupRoot)
+	}
 	return nil
 }
 
