@@ -24,6 +24,10 @@ import (
 // files in its own history, and equal files are stored once.
 const repoName = "repo.git"
 
+// batchSize is how many mutants are tried before it is seen whether there are enough; it does not depend on the number of
+// workers, so that a seed gives the same set with any.
+const batchSize = 8
+
 // runs is how often each task is run both ways before it is kept.
 const runs = 2
 
@@ -151,37 +155,36 @@ func interleave(all []mutant, rng *rand.Rand) []mutant {
 	return out
 }
 
-// catch is a mutant that tests catch, and the tests that do.
+// catch is a mutant that tests catch, the tests that do, and what the run printed.
 type catch struct {
 	mutant
 	fails []string
+	log   []byte
 }
 
 // try runs mutants in order, several at a time, until enough are caught. The result is in the order of candidates, so a
 // seed gives the same set however many workers there are.
 func (m *maker) try(ctx context.Context, candidates []mutant, want int) (caught []catch, tried int, err error) {
 	candidates = candidates[:min(len(candidates), m.cfg.MaxTries)]
-	// Twice the wanted number where faults are combined: not every combination holds.
-	if m.cfg.Faults > 1 {
-		want *= 2
-	}
+	want += max(2, want/4) // some to spare: not every one holds, nor every combination
 	for len(caught) < want && tried < len(candidates) {
-		batch := candidates[tried:min(tried+4*m.cfg.Workers, len(candidates))]
-		found := make([][]string, len(batch))
+		batch := candidates[tried:min(tried+batchSize, len(candidates))]
+		found := make([]catch, len(batch))
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(m.cfg.Workers)
 		for i, x := range batch {
 			g.Go(func() (err error) {
-				found[i], _, err = m.failing(ctx, []mutant{x})
+				found[i].mutant = x
+				found[i].fails, found[i].log, err = m.failing(ctx, []mutant{x})
 				return err
 			})
 		}
 		if err := g.Wait(); err != nil {
 			return nil, tried, err
 		}
-		for i, fails := range found {
-			if len(fails) > 0 {
-				caught = append(caught, catch{batch[i], fails})
+		for _, c := range found {
+			if len(c.fails) > 0 {
+				caught = append(caught, c)
 			}
 		}
 		tried += len(batch)
@@ -279,9 +282,12 @@ func (m *maker) write(ctx context.Context, r *git.Repository, repoDir string, n 
 	for i, c := range set {
 		mutants[i] = c.mutant
 	}
-	fails, log, err := m.failing(ctx, mutants)
-	if err != nil || len(fails) == 0 {
-		return nil, "together the faults break too much or too little", err
+	fails, log := set[0].fails, set[0].log
+	if len(set) > 1 {
+		var err error
+		if fails, log, err = m.failing(ctx, mutants); err != nil || len(fails) == 0 {
+			return nil, "together the faults break too much or too little", err
+		}
 	}
 	id := m.taskID(n)
 	t := *m.healthy.task
