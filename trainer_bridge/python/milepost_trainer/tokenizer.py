@@ -1,12 +1,13 @@
 """Byte-level BPE tokenizers of tiny models, chat templates, and demonstrations to token ids.
 
-A conversation is ChatML: `<|im_start|>role\ncontent<|im_end|>\n` a message. It is tokenised in segments that meet where
+A conversation is ChatML: `<|im_start|>role\ncontent<|im_end|>` a message. It is tokenised in segments that meet where
 the sampler's and the environment's tokens meet: what the policy writes (content and `<|im_end|>`) is a segment of its
 own, and so is everything between two of those. At run time the policy's tokens come from the sampler and the rest is
 tokenised as exactly these segments, so the ids that fine-tuning sees are the ids that a run produces.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,18 +112,16 @@ def train(corpus: list[str], vocab_size: int, added_tokens: list[str]) -> PreTra
 
 
 def split_out(texts: list[str], marks: list[str]):
-    """Yields the pieces of the texts between the marks."""
-    pieces = texts
-    for mark in marks:
-        pieces = [p for text in pieces for p in text.split(mark)]
-    return (p for p in pieces if p)
+    """Yields the pieces of the texts between the marks; of marks that begin at one place the longest counts."""
+    cut = re.compile("|".join(re.escape(m) for m in sorted(marks, key=len, reverse=True)))
+    return (p for text in texts for p in cut.split(text) if p)
 
 
 def read_corpus(path: str) -> list[str]:
     """A text file is one text a line, line end included; a .jsonl file gives its demonstrations as they are rendered."""
     if path.endswith(".jsonl"):
         messages = (m for d in read_demonstrations(path) for m in d.messages)
-        return [f"{START}{m['role']}\n{m['content']}{END}\n" for m in messages]
+        return [f"{START}{m['role']}\n{m['content']}{END}" for m in messages]
     try:
         with open(path, encoding="utf-8", newline="") as f:
             texts = f.readlines()

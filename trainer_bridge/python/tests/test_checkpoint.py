@@ -1,0 +1,110 @@
+"""Checkpoints go on where they were; unfinished or damaged ones are refused; exports are plain model directories."""
+
+import json
+import os
+
+import pytest
+import torch
+from conftest import rows_for, write_batch
+from safetensors.torch import load_file
+from test_trainer import LENGTHS, config, same, update, weights
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from milepost_trainer import checkpoint, files, model
+from milepost_trainer.errors import TrainerError
+from milepost_trainer.trainer import Trainer
+
+
+def test_training_goes_on_identically(tiny, tmp_path):
+    rows = rows_for(tiny, LENGTHS)
+    update(tiny, tmp_path, rows, config(minibatches=3), "b1")
+    checkpoint.save(tiny, str(tmp_path / "c"))
+    update(tiny, tmp_path, rows, config(minibatches=3), "b2")
+    other = Trainer()
+    checkpoint.load(other, str(tmp_path / "c"), "")
+    assert other.batch_ids == ["b1"] and other.updates == 1
+    update(other, tmp_path, rows, config(minibatches=3), "b2")
+    assert same(weights(tiny), weights(other))
+
+
+def test_load_then_save_keeps_the_optimizer(tiny, tmp_path):
+    rows = rows_for(tiny, LENGTHS)
+    update(tiny, tmp_path, rows, config(), "b1")
+    checkpoint.save(tiny, str(tmp_path / "a"))
+    other = Trainer()
+    checkpoint.load(other, str(tmp_path / "a"), "")
+    checkpoint.save(other, str(tmp_path / "b"))
+    third = Trainer()
+    checkpoint.load(third, str(tmp_path / "b"), "")
+    for t in (tiny, third):
+        update(t, tmp_path, rows, config(), "b2")
+    assert same(weights(tiny), weights(third))
+
+
+def test_without_marker_or_with_damage_it_is_refused(tiny, tmp_path):
+    path = tmp_path / "c"
+    checkpoint.save(tiny, str(path))
+    commit = json.loads((path / "COMMIT").read_text())
+    assert set(commit["files"]) == set(os.listdir(path)) - {"COMMIT"} and commit["batch_ids"] == []
+    (path / "trainer.pt").write_bytes((path / "trainer.pt").read_bytes() + b"x")
+    before = weights(tiny)
+    with pytest.raises(TrainerError, match=r"trainer\.pt has SHA-256") as e:
+        checkpoint.load(tiny, str(path), "")
+    assert e.value.kind == "corrupt"
+    (path / "COMMIT").unlink()
+    with pytest.raises(TrainerError, match="no COMMIT"):
+        checkpoint.load(tiny, str(path), "")
+    with pytest.raises(TrainerError) as e:
+        checkpoint.load(tiny, str(tmp_path / "none"), "")
+    assert e.value.kind == "not_found" and same(before, weights(tiny))
+
+
+def test_a_failed_save_keeps_the_old_one(tiny, tmp_path, monkeypatch):
+    path = tmp_path / "c"
+    checkpoint.save(tiny, str(path))
+    before = (path / "COMMIT").read_bytes()
+    update(tiny, tmp_path, rows_for(tiny, LENGTHS), config())
+    monkeypatch.setattr(torch, "save", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError):
+        checkpoint.save(tiny, str(path))
+    assert (path / "COMMIT").read_bytes() == before and sorted(os.listdir(tmp_path)) == ["b.arrow", "c"]
+    monkeypatch.undo()
+    checkpoint.save(tiny, str(path))
+    assert json.loads((path / "COMMIT").read_text())["updates"] == 1 and sorted(os.listdir(tmp_path)) == ["b.arrow", "c"]
+
+
+def test_replacing_swaps_whole_directories(tmp_path):
+    for text in ("old", "new"):
+        with files.directory(str(tmp_path / "d")) as tmp, open(os.path.join(tmp, text), "w") as f:
+            f.write(text)
+    assert os.listdir(tmp_path) == ["d"] and os.listdir(tmp_path / "d") == ["new"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_export_is_a_plain_model(tiny, tmp_path, dtype):
+    update(tiny, tmp_path, rows_for(tiny, LENGTHS), config())
+    digest, size = checkpoint.export(tiny, str(tmp_path / "x"), dtype)
+    state = load_file(tmp_path / "x" / "model.safetensors")
+    assert "lm_head.weight" in state and "model.embed_tokens.weight" in state and size > 0
+    assert {str(v.dtype) for v in state.values()} == {f"torch.{dtype}"}
+    assert digest == model.weights_sha256(tiny.net)
+    c = json.loads((tmp_path / "x" / "config.json").read_text())
+    assert c["tie_word_embeddings"] is False and c["dtype"] == dtype and c["architectures"] == ["LlamaForCausalLM"]
+    net = AutoModelForCausalLM.from_pretrained(tmp_path / "x", dtype=torch.float32)
+    tok = AutoTokenizer.from_pretrained(tmp_path / "x")
+    ids = tok("<|im_start|>user\nhi<|im_end|>", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        gap = (net(ids).logits - tiny.net(input_ids=ids, use_cache=False).logits).abs().max().item()
+    assert gap < (1e-5 if dtype == "float32" else 0.1)
+    assert tok.chat_template == tiny.tokenizer.chat_template
+
+
+def test_checkpoint_after_init_of_a_checkpoint_directory(tiny, tmp_path):
+    """A checkpoint is a model directory too: Init takes its weights and forgets its history."""
+    rows = rows_for(tiny, LENGTHS)
+    write_batch(tmp_path / "b.arrow", rows)
+    update(tiny, tmp_path, rows, config(), "b1")
+    checkpoint.save(tiny, str(tmp_path / "c"))
+    other = Trainer()
+    other.init(str(tmp_path / "c"), "", "float32", 0)
+    assert same(weights(tiny), weights(other)) and other.batch_ids == [] and other.updates == 0
