@@ -49,6 +49,12 @@ type Config struct {
 
 var packagePin = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.+!]*)$`)
 
+// Validate reports the first field that is out of range once zero fields have their defaults, as KindInvalid.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Count, 10)
 	setDefault(&c.Faults, 1)

@@ -20,10 +20,13 @@ func newTasksMakeCommand() *cobra.Command {
 	return c
 }
 
-// makeSet makes a set with use and says what came out.
-func makeSet(c *cobra.Command, flags *benchFlags, out string, use func(context.Context, *benchmarks.Checker) ([]*milepost.Task, error)) error {
+// makeSet makes a set with use, once the configuration is found good, and says what came out.
+func makeSet(c *cobra.Command, flags *benchFlags, out string, good func() error, use func(context.Context, *benchmarks.Checker) ([]*milepost.Task, error)) error {
 	if out == "" {
 		return &usageError{fmt.Errorf("--out is missing; it names the folder for the task set")}
+	}
+	if err := good(); err != nil {
+		return err
 	}
 	var tasks []*milepost.Task
 	err := flags.withChecker(func(check *benchmarks.Checker) (err error) {
@@ -54,7 +57,7 @@ func newTasksMakeMicroCommand() *cobra.Command {
 			for _, f := range families {
 				cfg.Families = append(cfg.Families, micro.Family(f))
 			}
-			return makeSet(c, &flags, out, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
+			return makeSet(c, &flags, out, cfg.Validate, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
 				return micro.Make(ctx, cfg, check, out, counter(c, "made"))
 			})
 		},
@@ -95,7 +98,7 @@ func newTasksMakeInjectCommand() *cobra.Command {
 				}
 				cfg.Cache = filepath.Join(dir, "milepost", "sdists")
 			}
-			return makeSet(c, &flags, out, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
+			return makeSet(c, &flags, out, cfg.Validate, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
 				return inject.Make(ctx, cfg, check, out, counter(c, "made"))
 			})
 		},
