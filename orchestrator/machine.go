@@ -94,6 +94,16 @@ func (m *Machine) Best() (int32, float64) { return m.bestVersion, m.bestRate }
 // Epoch returns the number of times the run was started.
 func (m *Machine) Epoch() uint64 { return m.epoch }
 
+// Progress returns how many episodes of the current batch have ended for good, and how many there are.
+func (m *Machine) Progress() (done, total int) {
+	for _, s := range m.slots {
+		if s.ended {
+			done++
+		}
+	}
+	return done, len(m.slots)
+}
+
 // Outstanding returns the commands that no event has answered yet, ordered by key: what a resumed run does first.
 func (m *Machine) Outstanding() []Command {
 	out := make([]Command, 0, len(m.outstanding))

@@ -35,7 +35,6 @@ type Runner struct {
 	batch     string                  // batch that part belongs to
 	part      *partFile               //
 	ended     map[string]*episodeDone // ended episodes of the batch by id
-	total     int                     // episodes of the batch
 	before    map[string]float64      // probe totals when the batch began
 	rollStart time.Time
 
@@ -245,7 +244,7 @@ func (r *Runner) do(ctx context.Context, c Command) completion {
 
 // openBatch makes the batch of the given commands the current one, with what earlier epochs stored of it.
 func (r *Runner) openBatch(cs []Command) error {
-	name, total := batchOf(cs)
+	name := batchOf(cs)
 	if name == "" || name == r.batch {
 		return nil
 	}
@@ -266,7 +265,7 @@ func (r *Runner) openBatch(cs []Command) error {
 		}
 		records = done
 	}
-	r.batch, r.part, r.ended, r.total = name, part, map[string]*episodeDone{}, total+len(records)
+	r.batch, r.part, r.ended = name, part, map[string]*episodeDone{}
 	r.before, r.rollStart = r.deps.Probes.Stats(), r.deps.Now()
 	for _, rec := range records {
 		r.ended[rec.Episode.ID] = &episodeDone{episode: rec.Episode}
@@ -275,12 +274,12 @@ func (r *Runner) openBatch(cs []Command) error {
 }
 
 // batchOf names the batch that the commands belong to: the update or the evaluation.
-func batchOf(cs []Command) (string, int) {
-	name, n := "", 0
+func batchOf(cs []Command) string {
+	name := ""
 	for _, c := range cs {
 		switch c.Type {
 		case CommandEpisode:
-			name, n = string(c.Episode.Purpose), n+1
+			name = string(c.Episode.Purpose)
 			if c.Episode.Purpose == PurposeTrain {
 				name = updateBatch(c.Episode.Update)
 			}
@@ -290,7 +289,7 @@ func batchOf(cs []Command) (string, int) {
 			name = updateBatch(c.Update)
 		}
 	}
-	return name, n
+	return name
 }
 
 func updateBatch(u int) string { return fmt.Sprintf("u%04d", u) }
@@ -302,7 +301,7 @@ func (r *Runner) say(s Status) {
 	}
 	m := r.machine
 	s.Phase, s.Update, s.MaxUpdates, s.Version = m.Phase(), m.Update(), r.cfg.MaxUpdates, m.Version()
-	s.Done, s.Total = len(r.ended), r.total
+	s.Done, s.Total = m.Progress()
 	if !r.phaseAt.IsZero() {
 		s.Since = r.deps.Now().Sub(r.phaseAt)
 	}

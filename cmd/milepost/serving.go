@@ -40,6 +40,21 @@ type serving struct {
 	readyOnce sync.Once
 	ready     chan struct{} // closed once it is known whether the server serves
 	readyErr  error
+	failed    chan struct{} // closed when the server is given up
+	failure   error
+}
+
+// guard returns a context that ends, with the reason as its cause, when the server is given up.
+func (s *serving) guard(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.failed:
+			cancel(milepost.E("serve", milepost.KindUnavailable, "vLLM keeps failing: %w", s.failure))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // settle says, the first time only, that the server serves or why it never will.
@@ -50,7 +65,7 @@ func (s *serving) settle(err error) {
 // startServing starts the server (or takes the configured URLs) with the given model and returns at once; waitReady
 // waits until it serves.
 func startServing(ctx context.Context, cfg configs.Run, model, dir string, say func(string)) (*serving, error) {
-	s := &serving{cfg: cfg, dir: dir, say: say, done: make(chan error, 1), ready: make(chan struct{})}
+	s := &serving{cfg: cfg, dir: dir, say: say, done: make(chan error, 1), ready: make(chan struct{}), failed: make(chan struct{})}
 	server := cfg.Server
 	server.Model = model
 	service, err := s.service(&server)
@@ -134,10 +149,14 @@ func (s *serving) notify(port int) func(supervise.Event) {
 			s.say("vLLM is up again; pushing the weights")
 			go s.pushAgain()
 		case supervise.EventExited:
+			if e.Exit.Asked {
+				return
+			}
 			s.pool.Pause()
 			s.say(fmt.Sprintf("vLLM ended (%s); starting it again in %v", e.Exit.Reason, e.Wait.Round(time.Millisecond)))
 		case supervise.EventGaveUp:
-			s.say(fmt.Sprintf("vLLM keeps failing: %v", e.Err))
+			s.failure = e.Err
+			close(s.failed)
 		}
 	}
 }

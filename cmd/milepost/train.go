@@ -130,7 +130,9 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 		return err
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
-	if err := runner.Run(ctx); err != nil {
+	guarded, release := own.serving.guard(ctx)
+	defer release()
+	if err := runner.Run(guarded); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w; go on with: milepost train --resume %s", err, cfg.Run.Dir)
 		}

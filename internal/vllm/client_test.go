@@ -38,7 +38,7 @@ const real = `{"request_id":"generate-tokens-1","model":"policy","output_mode":"
 func TestGenerate(t *testing.T) {
 	var path, body string
 	c := serve(t, func(w http.ResponseWriter, p, b string) { path, body = p, b; _, _ = io.WriteString(w, real) })
-	g, err := c.Generate(t.Context(), "s", []int32{1, 88}, Params{Temperature: 0.7, TopP: 1, MaxTokens: 12, Seed: 1<<53 - 1, Stop: []int32{2}})
+	g, err := c.Generate(t.Context(), "s", []int32{1, 88}, Params{Temperature: 0.7, TopP: 1, MaxTokens: 12, Seed: new(int64(1<<53 - 1)), Stop: []int32{2}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -174,6 +174,7 @@ func (e *e2e) portInUse(t *testing.T) {
 
 func (e *e2e) model(t *testing.T, api string) *policy.TokenModel {
 	cfg := policy.DefaultTokenConfig()
+	cfg.Seeds = true
 	cfg.API = api
 	m, err := policy.NewTokenModel(e.pool, cfg)
 	if err != nil {
@@ -365,7 +366,7 @@ func (e *e2e) pusher(t *testing.T, http *http.Client) *weights.Disk {
 // it says, exact for that version's weights.
 func (e *e2e) inFlight(t *testing.T) {
 	prompt := []int32{1, 88, 201, 40, 7}
-	p := vllm.Params{Temperature: 1, TopP: 1, MaxTokens: 1200, Seed: 5, IgnoreEOS: true}
+	p := vllm.Params{Temperature: 1, TopP: 1, MaxTokens: 1200, Seed: new(int64(5)), IgnoreEOS: true}
 	var g *vllm.Generation
 	done := make(chan error, 1)
 	go func() {

@@ -15,7 +15,7 @@ type Params struct {
 	Temperature float64 // 0 is greedy
 	TopP        float64 // 1 is off; anything else biases the importance ratio
 	MaxTokens   int
-	Seed        int64
+	Seed        *int64  // nil = the server's own randomness; see the trap at policy.TokenConfig.Seeds
 	Stop        []int32 // token ids that end the turn; they are part of the sample
 	IgnoreEOS   bool    // do not stop at the model's end-of-sequence token; masks nothing, so logprobs stay the policy's
 }
@@ -80,7 +80,7 @@ type sampling struct {
 	MinP              float64 `json:"min_p"`
 	MaxTokens         int     `json:"max_tokens"`
 	IgnoreEOS         bool    `json:"ignore_eos"`
-	Seed              int64   `json:"seed"`
+	Seed              *int64  `json:"seed,omitempty"`
 	StopTokenIDs      []int32 `json:"stop_token_ids,omitempty"`
 	Logprobs          int     `json:"logprobs"`
 	SkipSpecialTokens bool    `json:"skip_special_tokens"`

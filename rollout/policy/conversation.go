@@ -37,7 +37,11 @@ func (c *conversation) Next(ctx context.Context) (rollout.Turn, error) {
 	}
 	p := vllm.Params{
 		Temperature: c.o.Sampling.Temperature, TopP: c.o.Sampling.TopP, MaxTokens: most,
-		Seed: turnSeed(c.o.Seed, c.turns), Stop: []int32{c.model.template.end},
+		Stop: []int32{c.model.template.end},
+	}
+	if c.model.cfg.Seeds {
+		seed := turnSeed(c.o.Seed, c.turns)
+		p.Seed = &seed
 	}
 	var g *vllm.Generation
 	endpoint, err := c.model.pool.Do(ctx, c.o.Session, func(ctx context.Context, v *vllm.Client) (err error) {

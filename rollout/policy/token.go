@@ -27,6 +27,11 @@ type TokenConfig struct {
 	API            string         `yaml:"api"`             // generate or completions
 	Tools          string         `yaml:"tools"`           // template, system or none
 	TemplateKwargs map[string]any `yaml:"template_kwargs"` // extra arguments of the chat template
+
+	// Seeds sends a seed with every turn, derived from episode and turn, so that a server which computes the same for any
+	// batch samples the same again. Off by default: vLLM's CPU build (0.32) dies of a seeded request whose prefill is
+	// split ("CPU Generator does not use offset").
+	Seeds bool `yaml:"seeds"`
 }
 
 // DefaultTokenConfig is every default.

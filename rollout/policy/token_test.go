@@ -26,6 +26,7 @@ func testOpening(seed int64) rollout.Opening {
 func newTestModel(t *testing.T, f *fakeServer, api string) *TokenModel {
 	t.Helper()
 	cfg := DefaultTokenConfig()
+	cfg.Seeds = true
 	cfg.API = api
 	m, err := NewTokenModel(newTestPool(t, f, "http://fake"), cfg)
 	if err != nil {

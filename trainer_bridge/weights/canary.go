@@ -28,7 +28,7 @@ type CanaryConfig struct {
 	MaxTokens int     `yaml:"max_tokens"` // tokens sampled after each
 	DType     string  `yaml:"dtype"`      // the server's: float32, bfloat16 or float16
 	Bound     float64 `yaml:"bound"`      // bound of the mean gap; 0 = that of the dtype
-	Seed      int64   `yaml:"seed"`       // of the prompts and of sampling
+	Seed      int64   `yaml:"seed"`       // of the prompts
 	Vocab     int     `yaml:"-"`          // prompt tokens are drawn from [0, Vocab)
 }
 
@@ -130,7 +130,7 @@ func (c *canary) sing(ctx context.Context, server *vllm.Client, version int32) (
 	for i, prompt := range c.prompts {
 		wg.Go(func() {
 			out[i], errs[i] = server.Generate(ctx, "canary", prompt, vllm.Params{
-				Temperature: 1, TopP: 1, MaxTokens: c.cfg.MaxTokens, IgnoreEOS: true, Seed: c.cfg.Seed + int64(i),
+				Temperature: 1, TopP: 1, MaxTokens: c.cfg.MaxTokens, IgnoreEOS: true,
 			})
 		})
 	}
