@@ -113,6 +113,11 @@ func TestLateAtTheBarrier(t *testing.T) {
 	if s.Late != 2 || s.Lost != 0 || s.BarrierWait < 100*time.Millisecond || s.InFlight != 1 {
 		t.Errorf("stats %+v", s)
 	}
+	js := jetStream(t, r.connect())
+	eventually(t, "only the running one is left on the stream", func() bool {
+		s, err := js.Stream(t.Context(), p.names.probes())
+		return err == nil && s.CachedInfo().State.Msgs == 1
+	})
 	close(release)
 	eventually(t, "the late result is in the cache", func() bool { return p.Stats().AfterBarrier == 1 })
 	if got := one(t, p, r.step("e3", 0, 2)); !got.Cached {

@@ -376,3 +376,40 @@ func TestFullStore(t *testing.T) {
 		}
 	}
 }
+
+func TestStoreTooSmallForItsStreams(t *testing.T) {
+	r := newRig(t, false)
+	r.srv.Close()
+	r.cfg.Dir, r.cfg.MaxStore = t.TempDir(), 16<<20
+	var err error
+	r.srv, err = StartServer(r.cfg)
+	must(t, err)
+	_, err = NewProber(t.Context(), r.connect(), r.prober, r.blobs)
+	if milepost.KindOf(err) != milepost.KindUnavailable || !strings.Contains(err.Error(), "max_store") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// The orchestrator's settings hold for streams that a worker made.
+func TestOrchestratorsSettingsHold(t *testing.T) {
+	r := newRig(t, false)
+	w, _ := r.startWorker(&fakeRunner{})
+	r.prober.Streams.AckWait, r.prober.Streams.MaxAge, r.prober.Streams.MaxRequests = 2*time.Second, time.Hour, 5<<20
+	p := r.newProber()
+	if got := one(t, p, r.step("e1", 0, 1)); !got.Trusted {
+		t.Errorf("probe %+v", got)
+	}
+	js := jetStream(t, r.connect())
+	s, err := js.Stream(t.Context(), p.names.probes())
+	must(t, err)
+	c, err := s.Consumer(t.Context(), "step")
+	must(t, err)
+	o, err := js.Stream(t.Context(), "OBJ_"+p.names.bucket())
+	must(t, err)
+	if h := s.CachedInfo().Config; h.MaxAge != time.Hour || h.MaxBytes != 5<<20 || c.CachedInfo().Config.AckWait != 2*time.Second || o.CachedInfo().Config.MaxAge != time.Hour {
+		t.Errorf("stream %+v consumer %+v", h, c.CachedInfo().Config)
+	}
+	if other, err := NewWorker(t.Context(), r.connect(), r.worker, &fakeRunner{}, r.blobs); err != nil || other.lease != 2*time.Second || w.lease != time.Second {
+		t.Errorf("lease of a later worker %v, of the earlier %v, %v", other.lease, w.lease, err)
+	}
+}

@@ -18,6 +18,7 @@
 //	server.go     the embedded server          connect.go   connections, credentials, TLS
 //	server_log.go why a server did not start
 //	streams.go    names of streams and subjects, and making them
+//	epoch.go      how a start of a run takes it over from the one before
 //	wire.go       the messages and their checksums; a new field or message goes there, with a new version if old workers break
 //	objects.go    blobs, task bodies and base archives above the message size
 //	key.go        what makes two probes the same probe

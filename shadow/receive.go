@@ -80,8 +80,10 @@ func (p *Prober) receiveLoop(c jetstream.Consumer) {
 func (p *Prober) reclaim() (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
-	if _, err := ensure(ctx, p.js, p.cfg.Streams, true); err != nil {
-		return nil, err
+	if _, err := p.js.Stream(ctx, p.names.results()); errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := ensure(ctx, p.js, p.cfg.Streams, true); err != nil {
+			return nil, err
+		}
 	}
 	return claim(ctx, p.js, p.names, p.cfg.Epoch, p.cfg.Streams.AckWait)
 }

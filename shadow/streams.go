@@ -21,6 +21,7 @@ var kinds = [...]milepost.ProbeKind{milepost.ProbeBaseline, milepost.ProbeVerdic
 //
 //	stream P-probes   work queue   P.probe.KIND.RUN     one durable consumer per kind: "baseline", "verdict", "step"
 //	stream P-results  work queue   P.result.RUN.EPOCH   one durable consumer per epoch: "RUN-EPOCH", filter P.result.RUN.>
+//	stream P-epochs   limits       P.epoch.RUN          the last message of each subject is the run's epoch
 //	stream P-dead     limits       P.dead.KIND.RUN      requests set aside: undecodable, or fatal to their workers
 //	bucket P-objects  object store blob/ID, task/SHA256, base/TREE
 //	core              P.wake  P.progress.RUN  P.worker.NAME  P.base.RUN (request and reply)
@@ -30,6 +31,8 @@ func newNames(prefix, run string) names { return names{prefix, safeToken(run)} }
 
 func (n names) probes() string      { return n.prefix + "-probes" }
 func (n names) results() string     { return n.prefix + "-results" }
+func (n names) epochs() string      { return n.prefix + "-epochs" }
+func (n names) epoch() string       { return n.prefix + ".epoch." + n.run }
 func (n names) deadLetters() string { return n.prefix + "-dead" }
 func (n names) bucket() string      { return n.prefix + "-objects" }
 func (n names) wake() string        { return n.prefix + ".wake" }
@@ -68,119 +71,90 @@ func safeToken(s string) string {
 }
 
 // ensure makes the streams, the bucket and the workers' consumers where they are missing. Both sides call it, so either
-// may come first, and after a server lost its store. The orchestrator's settings hold: as owner it also brings what
-// exists up to date. Errors: KindUnavailable.
+// may come first, and after a server lost its store. The orchestrator's settings hold: as owner it also changes what
+// differs from them. Errors: KindUnavailable.
 func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, owner bool) (jetstream.ObjectStore, error) {
-	const op = "shadow: make streams"
-	if !owner {
-		if store, ok := attached(ctx, js, newNames(cfg.Prefix, "any")); ok {
-			return store, nil
-		}
-	}
 	n := newNames(cfg.Prefix, "any")
-	streams := []jetstream.StreamConfig{
-		{Name: n.probes(), Subjects: []string{cfg.Prefix + ".probe.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute,
+	for _, s := range []jetstream.StreamConfig{
+		{Name: n.probes(), Subjects: []string{cfg.Prefix + ".probe.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge,
 			MaxBytes: cfg.MaxRequests, Discard: jetstream.DiscardNew},
-		{Name: n.results(), Subjects: []string{cfg.Prefix + ".result.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge, Duplicates: 2 * time.Minute},
+		{Name: n.results(), Subjects: []string{cfg.Prefix + ".result.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge},
+		{Name: n.epochs(), Subjects: []string{cfg.Prefix + ".epoch.>"}, MaxAge: 90 * 24 * time.Hour, MaxMsgsPerSubject: 1},
 		{Name: n.deadLetters(), Subjects: []string{cfg.Prefix + ".dead.>"}, MaxAge: 7 * 24 * time.Hour, MaxMsgs: 1000}, // no MaxBytes: the server would set them apart from the start
-	}
-	for _, s := range streams {
-		s.Replicas, s.Storage = cfg.Replicas, jetstream.FileStorage
-		s.Duplicates = min(s.Duplicates, s.MaxAge)
-		if _, err := js.CreateOrUpdateStream(ctx, s); err != nil {
-			return nil, milepost.E(op, milepost.KindUnavailable, "stream %s (max_requests %d and max_objects %d must fit into the server's store): %w", s.Name, cfg.MaxRequests, cfg.MaxObjects, err)
+	} {
+		s.Replicas, s.Storage, s.Duplicates = cfg.Replicas, jetstream.FileStorage, min(2*time.Minute, s.MaxAge)
+		if err := ensureStream(ctx, js, s, owner); err != nil {
+			return nil, tooLarge(err, cfg)
 		}
 	}
 	for _, k := range kinds {
 		c := jetstream.ConsumerConfig{Durable: string(k), FilterSubject: cfg.Prefix + ".probe." + string(k) + ".>",
 			AckPolicy: jetstream.AckExplicitPolicy, AckWait: cfg.AckWait, MaxDeliver: -1, MaxAckPending: -1}
-		if _, err := js.CreateOrUpdateConsumer(ctx, n.probes(), c); err != nil {
-			return nil, milepost.E(op, milepost.KindUnavailable, "consumer %s: %w", k, err)
+		if err := ensureConsumer(ctx, js, n.probes(), c, owner); err != nil {
+			return nil, err
 		}
 	}
-	store, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: n.bucket(), TTL: cfg.MaxAge, Replicas: cfg.Replicas, MaxBytes: cfg.MaxObjects})
+	store, err := ensureBucket(ctx, js, jetstream.ObjectStoreConfig{Bucket: n.bucket(), TTL: cfg.MaxAge, Replicas: cfg.Replicas, MaxBytes: cfg.MaxObjects}, owner)
+	return store, tooLarge(err, cfg)
+}
+
+// tooLarge says which settings to look at where the server lacks the room that they set apart.
+func tooLarge(err error, cfg StreamConfig) error {
+	var api *jetstream.APIError
+	if errors.As(err, &api) && strings.Contains(api.Description, "insufficient") {
+		return milepost.E("shadow: make streams", milepost.KindUnavailable, "max_requests (%d) and max_objects (%d) must fit into the server's store (max_store): %w",
+			cfg.MaxRequests, cfg.MaxObjects, err)
+	}
+	return err
+}
+
+// The following three change what exists only where it differs, not each time: every start of a prober or worker would
+// otherwise rewrite the streams under the others.
+
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, owner bool) error {
+	have, err := js.Stream(ctx, want.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		_, err = js.CreateOrUpdateStream(ctx, want) // another process may just have made it
+	case err == nil && owner:
+		h := have.CachedInfo().Config
+		if h.MaxAge != want.MaxAge || h.Replicas != want.Replicas || max(h.MaxBytes, 0) != want.MaxBytes || h.Discard != want.Discard {
+			_, err = js.UpdateStream(ctx, want)
+		}
+	}
 	if err != nil {
-		return nil, milepost.E(op, milepost.KindUnavailable, "object store %s (max_objects %d must fit into the server's store beside max_requests %d): %w", n.bucket(), cfg.MaxObjects, cfg.MaxRequests, err)
+		return milepost.E("shadow: make streams", milepost.KindUnavailable, "stream %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+func ensureConsumer(ctx context.Context, js jetstream.JetStream, stream string, want jetstream.ConsumerConfig, owner bool) error {
+	have, err := js.Consumer(ctx, stream, want.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || err == nil && owner && have.CachedInfo().Config.AckWait != want.AckWait {
+		_, err = js.CreateOrUpdateConsumer(ctx, stream, want)
+	}
+	if err != nil {
+		return milepost.E("shadow: make streams", milepost.KindUnavailable, "consumer %s: %w", want.Durable, err)
+	}
+	return nil
+}
+
+func ensureBucket(ctx context.Context, js jetstream.JetStream, want jetstream.ObjectStoreConfig, owner bool) (jetstream.ObjectStore, error) {
+	store, err := js.ObjectStore(ctx, want.Bucket)
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		store, err = js.CreateOrUpdateObjectStore(ctx, want)
+	case err == nil && owner:
+		var have jetstream.Stream
+		if have, err = js.Stream(ctx, "OBJ_"+want.Bucket); err != nil { // the stream behind the bucket, which alone tells its size
+			break
+		}
+		if h := have.CachedInfo().Config; h.MaxAge != want.TTL || h.MaxBytes != want.MaxBytes || h.Replicas != want.Replicas {
+			store, err = js.UpdateObjectStore(ctx, want)
+		}
+	}
+	if err != nil {
+		return nil, milepost.E("shadow: make streams", milepost.KindUnavailable, "object store %s: %w", want.Bucket, err)
 	}
 	return store, nil
-}
-
-// attached returns the object store if everything that ensure makes is there.
-func attached(ctx context.Context, js jetstream.JetStream, n names) (jetstream.ObjectStore, bool) {
-	for _, s := range []string{n.probes(), n.results(), n.deadLetters()} {
-		if _, err := js.Stream(ctx, s); err != nil {
-			return nil, false
-		}
-	}
-	for _, k := range kinds {
-		if _, err := js.Consumer(ctx, n.probes(), string(k)); err != nil {
-			return nil, false
-		}
-	}
-	store, err := js.ObjectStore(ctx, n.bucket())
-	return store, err == nil
-}
-
-// claim makes this epoch the owner of the run's results: it ends the consumers of older epochs, purges the requests and
-// results they left and makes its own consumer. Errors: KindConflict where a newer epoch owns the run, KindUnavailable.
-func claim(ctx context.Context, js jetstream.JetStream, n names, epoch uint64, ackWait time.Duration) (jetstream.Consumer, error) {
-	const op = "shadow: claim run"
-	results, err := js.Stream(ctx, n.results())
-	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	older, err := otherEpochs(ctx, results, n, epoch)
-	if err != nil {
-		return nil, err
-	}
-	mine, err := results.Consumer(ctx, n.resultConsumer(epoch))
-	if err == nil {
-		return mine, nil // this epoch had it before the connection or the stream broke
-	}
-	for _, name := range older {
-		if err := results.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-	}
-	if err := results.Purge(ctx, jetstream.WithPurgeSubject(n.resultFilter())); err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	probes, err := js.Stream(ctx, n.probes())
-	if err == nil {
-		err = probes.Purge(ctx, jetstream.WithPurgeSubject(n.allProbes()))
-	}
-	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	c, err := results.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: n.resultConsumer(epoch), FilterSubject: n.resultFilter(),
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: -1, InactiveThreshold: time.Hour})
-	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	return c, nil
-}
-
-// otherEpochs lists the result consumers of the run's older epochs. Errors: KindConflict if there is a newer one.
-func otherEpochs(ctx context.Context, results jetstream.Stream, n names, epoch uint64) ([]string, error) {
-	const op = "shadow: claim run"
-	var older []string
-	list := results.ConsumerNames(ctx)
-	for name := range list.Name() {
-		digits, ok := strings.CutPrefix(name, n.run+"-")
-		var e uint64
-		if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
-			continue
-		}
-		if _, err := fmt.Sscan(digits, &e); err != nil || e == epoch {
-			continue
-		}
-		if e > epoch {
-			return nil, milepost.E(op, milepost.KindConflict, "epoch %d of the run is older than epoch %d, which owns it now", epoch, e)
-		}
-		older = append(older, name)
-	}
-	if err := list.Err(); err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	return older, nil
 }
