@@ -4,6 +4,7 @@ import (
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/credit"
 )
 
 // Config is the schedule of a run: how much is sampled, when it is evaluated, when it ends.
@@ -36,7 +37,7 @@ func DefaultConfig() Config {
 	return Config{
 		GroupsPerUpdate: 12, GroupSize: 16, Concurrency: 32, MaxRetries: 2,
 		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1,
-		KeepGroup: "advantage", Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
+		KeepGroup: credit.CriterionAdvantage, Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
 	}
 }
 
@@ -59,7 +60,7 @@ func (c Config) Validate() error {
 	if c.MaxWall < 0 || c.Barrier <= 0 {
 		return milepost.E(op, milepost.KindInvalid, "schedule.max_wall must not be negative and schedule.barrier must be positive (got %v, %v)", c.MaxWall, c.Barrier)
 	}
-	if c.KeepGroup != "advantage" && c.KeepGroup != "outcome" {
+	if c.KeepGroup != credit.CriterionAdvantage && c.KeepGroup != credit.CriterionOutcome {
 		return milepost.E(op, milepost.KindInvalid, "schedule.keep_group is %q; allowed: advantage, outcome", c.KeepGroup)
 	}
 	return c.Retention.Validate()

@@ -10,14 +10,13 @@ import (
 )
 
 // grade turns the verdict probe into the outcome. A verdict that infrastructure kept from us makes the episode an
-// infrastructure failure, never a wrong answer; tests that hang or run out of memory are the agent's own.
+// infrastructure failure, never a wrong answer; what the agent's own tree did to the tests is a wrong answer.
 func grade(ep *milepost.Episode) {
 	if ep.Status != milepost.EpisodeCompleted && ep.Status != milepost.EpisodeLimit {
 		return
 	}
 	v := ep.Outcome.Verdict
-	agents := v != nil && (v.Status == milepost.ProbeTimeout || v.Status == milepost.ProbeMemory || v.Status == milepost.ProbeUnparsed)
-	if v == nil || !v.Trusted && !agents {
+	if v == nil || !v.Trusted && !agentsDoing(v) {
 		ep.Status, ep.Stop = milepost.EpisodeInfra, milepost.StopError
 		ep.Error = "no verdict"
 		if v != nil {
@@ -27,10 +26,20 @@ func grade(ep *milepost.Episode) {
 	}
 	ep.Outcome.Graded = true
 	ep.Outcome.Resolved = v.Trusted && v.Report.AllPassed()
-	ep.Outcome.Reward = 0
-	if ep.Outcome.Resolved {
-		ep.Outcome.Reward = 1
+	ep.Outcome.Reward = indicator(ep.Outcome.Resolved)
+}
+
+// agentsDoing reports whether an untrusted verdict is the agent's own fault: the tests of its tree hang, run out of
+// memory, yield nothing that can be read, or are not exactly the task's because the tree brings tests along. Of the
+// last only a run that completed with a state for each of the task's tests is left untrusted (shadow: judge).
+func agentsDoing(v *milepost.Probe) bool {
+	switch v.Status {
+	case milepost.ProbeTimeout, milepost.ProbeMemory, milepost.ProbeUnparsed:
+		return true
+	case milepost.ProbeCompleted:
+		return v.Report != nil
 	}
+	return false
 }
 
 // runEvaluate waits for the verdicts of an evaluation and stores it.
@@ -84,10 +93,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	if err := r.engine.Whiten(inputs, &assigned); err != nil {
 		return completion{err: err}
 	}
-	records, rows := r.batchRows(eps, assigned.Episodes)
-	for i := range records {
-		records[i].Baseline = inputs[i].Baseline
-	}
+	records, rows := r.batchRows(inputs, assigned.Episodes)
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows)}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")
@@ -115,7 +121,8 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	return completion{event: e, status: s}
 }
 
-// inputs pairs each episode with its task and baseline, and sets outcomes.
+// inputs pairs each episode with its task and baseline, and sets outcomes. An episode that a limit stopped where
+// everything passed earns a fraction (credit.LimitReward); it counts as resolved all the same.
 func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.Input, error) {
 	baselines := map[string]*milepost.Probe{}
 	inputs := make([]credit.Input, len(eps))
@@ -134,17 +141,21 @@ func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.
 			baselines[ep.Task] = b
 		}
 		inputs[i] = credit.Input{Episode: ep, Task: task, Baseline: b}
+		if reward, ok := credit.LimitReward(inputs[i]); ok {
+			ep.Outcome.Reward = reward
+		}
 	}
 	return inputs, nil
 }
 
 // batchRows pairs episodes with their credit, drops groups by the configured criterion and lays the rest out as rows.
-func (r *Runner) batchRows(eps []*milepost.Episode, credits []milepost.EpisodeCredit) ([]EpisodeRecord, []Row) {
-	keep := keptGroups(r.cfg.KeepGroup, eps, credits)
-	records := make([]EpisodeRecord, len(eps))
+func (r *Runner) batchRows(inputs []credit.Input, credits []milepost.EpisodeCredit) ([]EpisodeRecord, []Row) {
+	keep := keptGroups(r.cfg.KeepGroup, inputs, credits)
+	records := make([]EpisodeRecord, len(inputs))
 	var rows []Row
-	for i, ep := range eps {
-		rec := EpisodeRecord{Episode: ep, Purpose: PurposeTrain, Credit: &credits[i]}
+	for i, in := range inputs {
+		ep := in.Episode
+		rec := EpisodeRecord{Episode: ep, Purpose: PurposeTrain, Credit: &credits[i], Baseline: in.Baseline}
 		switch {
 		case credits[i].Excluded:
 			rec.Dropped = string(ep.Status)
@@ -158,27 +169,16 @@ func (r *Runner) batchRows(eps []*milepost.Episode, credits []milepost.EpisodeCr
 	return records, rows
 }
 
-// keptGroups applies the criterion of dynamic sampling (credit: "Around the estimator").
-func keptGroups(criterion string, eps []*milepost.Episode, credits []milepost.EpisodeCredit) map[string]bool {
-	keep := map[string]bool{}
-	first := map[string]float64{}
-	for i, ep := range eps {
-		if credits[i].Excluded {
-			continue
-		}
-		if criterion == "outcome" {
-			if f, ok := first[ep.Group]; !ok {
-				first[ep.Group] = ep.Outcome.Reward
-			} else if ep.Outcome.Reward != f {
-				keep[ep.Group] = true
-			}
-			continue
-		}
-		for _, s := range credits[i].Steps {
-			if s.Advantage > 1e-9 || s.Advantage < -1e-9 {
-				keep[ep.Group] = true
-			}
-		}
+// keptGroups applies the criterion of dynamic sampling to each group.
+func keptGroups(criterion string, inputs []credit.Input, credits []milepost.EpisodeCredit) map[string]bool {
+	episodes, earned := map[string][]credit.Input{}, map[string][]milepost.EpisodeCredit{}
+	for i, in := range inputs {
+		g := in.Episode.Group
+		episodes[g], earned[g] = append(episodes[g], in), append(earned[g], credits[i])
+	}
+	keep := make(map[string]bool, len(episodes))
+	for g := range episodes {
+		keep[g] = credit.Sampling{Criterion: criterion}.Keep(episodes[g], earned[g])
 	}
 	return keep
 }
