@@ -13,20 +13,20 @@ import (
 // LossConfig is the training rule, with the field names and defaults of the loss contract (documented in
 // milepost_trainer/loss.py, which prints the loss and gradient of any case).
 type LossConfig struct {
-	Loss          string   `yaml:"loss"`           // ppo, gspo or cispo
-	ClipLow       float64  `yaml:"clip_low"`       // ratio clipped at 1 - clip_low, 0 to 1
-	ClipHigh      float64  `yaml:"clip_high"`      // and at 1 + clip_high
-	DualClip      *float64 `yaml:"dual_clip"`      // above 1; null = none; ppo only
-	Aggregate     string   `yaml:"aggregate"`      // token-mean, seq-mean-token-sum, seq-mean-token-mean, seq-mean-token-sum-norm
-	NormLength    *float64 `yaml:"norm_length"`    // required with seq-mean-token-sum-norm
-	Correction    string   `yaml:"correction"`     // none, token_tis, sequence_tis or icepop
-	CorrectionCap float64  `yaml:"correction_cap"` // cap of the tis weights
-	IcepopLow     float64  `yaml:"icepop_low"`     // bounds of the icepop weight, inclusive
-	IcepopHigh    float64  `yaml:"icepop_high"`    //
-	Reject        string   `yaml:"reject"`         // none, sequence or geometric
-	RejectLow     float64  `yaml:"reject_low"`     // bounds outside which a sequence is rejected
-	RejectHigh    float64  `yaml:"reject_high"`    //
-	KL            string   `yaml:"kl"`             // none, k1, k2 or k3; needs a reference model
+	Loss          string   `yaml:"loss"`           // policy-gradient rule: ppo, gspo or cispo
+	ClipLow       float64  `yaml:"clip_low"`       // the ratio is clipped at 1 - clip_low; 0 to 1
+	ClipHigh      float64  `yaml:"clip_high"`      // and at 1 + clip_high; 0 or more
+	DualClip      *float64 `yaml:"dual_clip"`      // bound of the ratio where the advantage is negative, above 1; null = none; ppo only
+	Aggregate     string   `yaml:"aggregate"`      // how token losses are summed: token-mean, seq-mean-token-sum, seq-mean-token-mean or seq-mean-token-sum-norm
+	NormLength    *float64 `yaml:"norm_length"`    // constant divisor in tokens; required with seq-mean-token-sum-norm, null otherwise
+	Correction    string   `yaml:"correction"`     // importance weights against the sampler: none, token_tis, sequence_tis or icepop
+	CorrectionCap float64  `yaml:"correction_cap"` // cap of the tis weights; above 0
+	IcepopLow     float64  `yaml:"icepop_low"`     // least icepop weight that trains, inclusive
+	IcepopHigh    float64  `yaml:"icepop_high"`    // largest icepop weight that trains, inclusive
+	Reject        string   `yaml:"reject"`         // sequences dropped by their ratio to the sampler: none, sequence (product) or geometric (mean)
+	RejectLow     float64  `yaml:"reject_low"`     // a ratio below this is rejected
+	RejectHigh    float64  `yaml:"reject_high"`    // a ratio above this is rejected
+	KL            string   `yaml:"kl"`             // estimator of the KL to trainer.reference: none, k1, k2 or k3
 	KLCoefficient float64  `yaml:"kl_coef"`        // weight of the KL term
 }
 
@@ -75,12 +75,12 @@ func (c LossConfig) proto() *trainerpb.LossConfig {
 
 // OptimizerConfig is AdamW.
 type OptimizerConfig struct {
-	LR          float64 `yaml:"lr"`
-	Beta1       float64 `yaml:"beta1"`
-	Beta2       float64 `yaml:"beta2"`
-	Eps         float64 `yaml:"eps"`
-	WeightDecay float64 `yaml:"weight_decay"`
-	ClipNorm    float64 `yaml:"clip_norm"` // largest norm of the gradient; 0 = no clipping
+	LR          float64 `yaml:"lr"`           // learning rate, above 0
+	Beta1       float64 `yaml:"beta1"`        // decay of the mean of gradients
+	Beta2       float64 `yaml:"beta2"`        // decay of the mean of their squares
+	Eps         float64 `yaml:"eps"`          // added to the root of that mean
+	WeightDecay float64 `yaml:"weight_decay"` // decoupled weight decay; 0 = none
+	ClipNorm    float64 `yaml:"clip_norm"`    // largest norm of the gradient; 0 = no clipping
 }
 
 func (c OptimizerConfig) check(v *check) {
@@ -98,13 +98,13 @@ func (c OptimizerConfig) proto() *trainerpb.OptimizerConfig {
 
 // UpdateConfig says how [Client.Update] trains on a batch.
 type UpdateConfig struct {
-	Loss        LossConfig      `yaml:"loss"`
-	Optimizer   OptimizerConfig `yaml:"optimizer"`
+	Loss        LossConfig      `yaml:"loss"`         // the training rule; `python -m milepost_trainer.loss` prints it for any case
+	Optimizer   OptimizerConfig `yaml:"optimizer"`    // AdamW
 	Warmup      int             `yaml:"warmup"`       // updates over which lr rises from lr/warmup to lr; 0 = none
 	Epochs      int             `yaml:"epochs"`       // passes over the batch
 	Minibatches int             `yaml:"minibatches"`  // optimizer steps a pass
 	MicroTokens int             `yaml:"micro_tokens"` // tokens of one forward pass, at most; changes speed and memory only
-	Temperature float64         `yaml:"temperature"`  // the sampler's: logits are divided by it
+	Temperature float64         `yaml:"temperature"`  // logits are divided by it; must equal rollout.temperature
 }
 
 // DefaultUpdateConfig is the clipped policy gradient with token-level truncated importance sampling against the
@@ -143,16 +143,16 @@ func (c UpdateConfig) proto() *trainerpb.UpdateConfig {
 
 // SFTConfig says how [Client.Supervised] fine-tunes on demonstrations.
 type SFTConfig struct {
-	Optimizer     OptimizerConfig `yaml:"optimizer"`
+	Optimizer     OptimizerConfig `yaml:"optimizer"`      // AdamW
 	Epochs        int             `yaml:"epochs"`         // passes over the demonstrations where steps is 0
 	Steps         int             `yaml:"steps"`          // optimizer steps; 0 = by epochs
 	BatchEpisodes int             `yaml:"batch_episodes"` // demonstrations an optimizer step
-	Warmup        int             `yaml:"warmup"`         // steps
-	Schedule      string          `yaml:"schedule"`       // cosine, linear or constant
+	Warmup        int             `yaml:"warmup"`         // steps over which lr rises to its value; 0 = none
+	Schedule      string          `yaml:"schedule"`       // how lr falls after the warmup: cosine, linear or constant
 	FinalLR       float64         `yaml:"final_lr"`       // share of lr at the last step
 	MicroTokens   int             `yaml:"micro_tokens"`   // tokens of one forward pass, at most
 	MaxTokens     int             `yaml:"max_tokens"`     // longer demonstrations are left out and counted; 0 = the model's context
-	Seed          int64           `yaml:"seed"`
+	Seed          int64           `yaml:"seed"`           // of the order of demonstrations
 }
 
 // DefaultSFTConfig fits a model of about a million parameters trained from scratch.
@@ -192,16 +192,16 @@ func (c SFTConfig) proto() *trainerpb.SupervisedConfig {
 
 // ModelConfig is the shape of a tiny Llama model, embeddings untied, and of its byte-level BPE tokenizer.
 type ModelConfig struct {
-	VocabSize     int      `yaml:"vocab_size"` // special and added tokens included; a small corpus gives fewer
-	Layers        int      `yaml:"layers"`
-	Width         int      `yaml:"width"`
-	Heads         int      `yaml:"heads"`
-	KeyValueHeads int      `yaml:"key_value_heads"`
-	MLPWidth      int      `yaml:"mlp_width"`
-	MaxContext    int      `yaml:"max_context"` // tokens
-	RopeTheta     float64  `yaml:"rope_theta"`
-	Seed          int64    `yaml:"seed"`
-	AddedTokens   []string `yaml:"added_tokens"` // one token each, not special: the mark-up of tool calls
+	VocabSize     int      `yaml:"vocab_size"`      // special and added tokens included; a small corpus gives fewer
+	Layers        int      `yaml:"layers"`          // transformer blocks
+	Width         int      `yaml:"width"`           // of the hidden state; a multiple of twice heads. vLLM's CPU attention refuses 16 a head
+	Heads         int      `yaml:"heads"`           // attention heads
+	KeyValueHeads int      `yaml:"key_value_heads"` // heads that share keys and values; divides heads
+	MLPWidth      int      `yaml:"mlp_width"`       // of the feed-forward part
+	MaxContext    int      `yaml:"max_context"`     // longest sequence in tokens
+	RopeTheta     float64  `yaml:"rope_theta"`      // base of the rotary positions
+	Seed          int64    `yaml:"seed"`            // of the initial weights
+	AddedTokens   []string `yaml:"added_tokens"`    // one token each, not special: the mark-up of tool calls
 }
 
 // DefaultModelConfig is a model of about a million parameters.

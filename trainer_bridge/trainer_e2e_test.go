@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,40 +36,84 @@ type server struct {
 	log *bytes.Buffer
 }
 
-// startServer starts a trainer on a Unix socket; it is killed, and waited for, when the test ends.
+// startServer starts a trainer of its own for the test, on a Unix socket; it is killed, and waited for, at the end.
 func startServer(t *testing.T) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "mp") // short: the path of a Unix socket has a limit of about 100 bytes
+	s, stop, err := launch(python(t))
 	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{log: new(bytes.Buffer)}
-	addr := "unix:" + filepath.Join(dir, "trainer.sock")
-	s.cmd = exec.Command(python(t), "-m", "milepost_trainer", "serve", "--listen", addr, "--threads", "1")
-	path, err := filepath.Abs("python")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.cmd.Env = append(os.Environ(), "PYTHONPATH="+path)
-	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
-	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.cmd.Process.Kill()
-		s.cmd.Wait()
-		os.RemoveAll(dir)
+		stop()
 		if t.Failed() {
 			t.Logf("trainer's log:\n%s", s.log)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	return s
+}
+
+// shared is the one trainer of the tests that leave it alive; TestMain stops it.
+var shared struct {
+	sync.Mutex
+	*server
+	stop func()
+}
+
+// sharedServer returns the shared trainer; tests that use it do not run in parallel, and each begins with Init.
+func sharedServer(t *testing.T) *server {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		var err error
+		if shared.server, shared.stop, err = launch(python(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return shared.server
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.server != nil {
+		shared.stop()
+		if code != 0 {
+			fmt.Fprintf(os.Stderr, "shared trainer's log:\n%s", shared.log)
+		}
+	}
+	os.Exit(code)
+}
+
+// launch starts a trainer process and connects to it; stop ends both.
+func launch(python string) (s *server, stop func(), err error) {
+	dir, err := os.MkdirTemp("", "mp") // short: the path of a Unix socket has a limit of about 100 bytes
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := filepath.Abs("python")
+	if err != nil {
+		return nil, nil, err
+	}
+	s = &server{log: new(bytes.Buffer)}
+	addr := "unix:" + filepath.Join(dir, "trainer.sock")
+	s.cmd = exec.Command(python, "-m", "milepost_trainer", "serve", "--listen", addr, "--threads", "1")
+	s.cmd.Env = append(os.Environ(), "PYTHONPATH="+path)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	end := func() {
+		s.cmd.Process.Kill()
+		s.cmd.Wait()
+		os.RemoveAll(dir)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if s.Client, err = trainerbridge.Dial(ctx, addr); err != nil {
-		t.Fatalf("dial: %v\n%s", err, s.log)
+		end()
+		return nil, nil, fmt.Errorf("%w; the trainer's log:\n%s", err, s.log)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	return s, func() { s.Close(); end() }, nil
 }
 
 // writeDemonstrations writes n short conversations with one tool call each.
@@ -179,7 +225,7 @@ func wantKind(t *testing.T, err error, kind milepost.Kind, words ...string) {
 }
 
 func TestSupervisedLowersLoss(t *testing.T) {
-	s := startServer(t)
+	s := sharedServer(t)
 	demos := writeDemonstrations(t, 40)
 	initTiny(t, s, demos)
 	config := trainerbridge.DefaultSFTConfig()
@@ -208,7 +254,7 @@ func TestSupervisedLowersLoss(t *testing.T) {
 func equal(a, b [][]float32) bool { return slices.EqualFunc(a, b, slices.Equal[[]float32]) }
 
 func TestUpdateMovesLogprobsTheRightWay(t *testing.T) {
-	s := startServer(t)
+	s := sharedServer(t)
 	initTiny(t, s, writeDemonstrations(t, 40))
 	seqs := sequences()
 	before := mustScore(t, s, seqs)
@@ -247,7 +293,7 @@ func TestUpdateMovesLogprobsTheRightWay(t *testing.T) {
 }
 
 func TestSaveLoadIsIdentical(t *testing.T) {
-	s := startServer(t)
+	s := sharedServer(t)
 	model := initTiny(t, s, writeDemonstrations(t, 40))
 	seqs, config := sequences(), trainerbridge.DefaultUpdateConfig()
 	config.Minibatches = 2
@@ -310,11 +356,9 @@ func TestSaveLoadIsIdentical(t *testing.T) {
 }
 
 func TestBadInputIsRefusedAndChangesNothing(t *testing.T) {
-	s := startServer(t)
+	s := sharedServer(t)
 	seqs, config := sequences(), trainerbridge.DefaultUpdateConfig()
-	_, err := s.Score(t.Context(), seqs)
-	wantKind(t, err, milepost.KindInvalid, "no model is loaded")
-	_, err = s.Init(t.Context(), trainerbridge.InitRequest{Model: "no/such/model"})
+	_, err := s.Init(t.Context(), trainerbridge.InitRequest{Model: "no/such/model"})
 	wantKind(t, err, milepost.KindNotFound, "no/such/model", "config.json")
 	initTiny(t, s, writeDemonstrations(t, 40))
 	before := mustScore(t, s, seqs)
@@ -352,10 +396,12 @@ func TestBadInputIsRefusedAndChangesNothing(t *testing.T) {
 
 func TestKilledServerIsUnavailable(t *testing.T) {
 	s := startServer(t)
+	_, err := s.Score(t.Context(), sequences())
+	wantKind(t, err, milepost.KindInvalid, "trainer: score", "no model is loaded")
 	demos := writeDemonstrations(t, 40)
 	initTiny(t, s, demos)
 	killed := false
-	_, err := s.Supervised(t.Context(), demos, trainerbridge.DefaultSFTConfig(), func(trainerbridge.SFTProgress) {
+	_, err = s.Supervised(t.Context(), demos, trainerbridge.DefaultSFTConfig(), func(trainerbridge.SFTProgress) {
 		if !killed {
 			killed = true
 			s.cmd.Process.Kill()
@@ -372,10 +418,30 @@ func TestKilledServerIsUnavailable(t *testing.T) {
 
 func TestShutdownEndsTheProcess(t *testing.T) {
 	s := startServer(t)
+	socket := strings.TrimPrefix(s.cmd.Args[5], "unix:")
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("exit: %v", err)
+	}
+	if _, err := os.Stat(socket); err == nil {
+		t.Errorf("the socket %s is left", socket)
+	}
+}
+
+func TestPortInUseIsAClearError(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python(t), "-m", "milepost_trainer", "serve", "--listen", taken.Addr().String())
+	cmd.Dir = "python"
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), "cannot listen on "+taken.Addr().String()) {
+		t.Errorf("exit code %d, %v:\n%s", code, err, out)
 	}
 }

@@ -1,0 +1,183 @@
+package trainerbridge
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/trainer_bridge/trainerpb"
+	"pgregory.net/rapid"
+)
+
+func TestSchemaIsThatOfTheText(t *testing.T) {
+	text, err := os.ReadFile("proto/batch.schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[arrow.Type]string{arrow.STRING: "utf8", arrow.INT32: "int32", arrow.FLOAT32: "float32", arrow.BOOL: "bool"}
+	var want, got []string
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			want = append(want, line)
+		}
+	}
+	for _, f := range batchSchema.Fields() {
+		word := names[f.Type.ID()]
+		if l, ok := f.Type.(*arrow.ListType); ok {
+			word = "list<" + names[l.Elem().ID()] + ">"
+		}
+		got = append(got, f.Name+": "+word)
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("schema\n%v\nwant\n%v", got, want)
+	}
+}
+
+func TestHashIsThatOfTheTexts(t *testing.T) {
+	h := sha256.New()
+	for _, name := range []string{"proto/trainer.proto", "proto/batch.schema"} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Write(data)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != trainerpb.SchemaHash {
+		t.Errorf("hash %s, generated code has %s; run generate.sh", got, trainerpb.SchemaHash)
+	}
+}
+
+func drawRow(t *rapid.T, label string) Row {
+	n := rapid.IntRange(1, 30).Draw(t, label+" length")
+	r := Row{Episode: label, Tokens: make([]int32, n), Logprobs: make([]float32, n), Versions: make([]int32, n), Mask: make([]bool, n), Advantages: make([]float32, n)}
+	for k := range n {
+		r.Tokens[k] = rapid.Int32Range(0, 1000).Draw(t, "token")
+		r.Versions[k] = -1
+		if k > 0 && rapid.Bool().Draw(t, "trained") {
+			r.Versions[k], r.Mask[k] = rapid.Int32Range(0, 9).Draw(t, "version"), true
+			r.Logprobs[k] = rapid.Float32Range(-30, 0).Draw(t, "logprob")
+			r.Advantages[k] = rapid.Float32Range(-5, 5).Draw(t, "advantage")
+		}
+	}
+	return r
+}
+
+func TestWrittenBatchReadsBack(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		rows := make([]Row, rapid.IntRange(1, 5).Draw(t, "rows"))
+		for i := range rows {
+			rows[i] = drawRow(t, fmt.Sprint("e", i))
+		}
+		path := filepath.Join(dir, "b.arrow")
+		sum, err := WriteBatch(path, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if digest := sha256.Sum256(data); hex.EncodeToString(digest[:]) != sum {
+			t.Fatal("the hash is not that of the file")
+		}
+		again, err := WriteBatch(path, rows)
+		if err != nil || again != sum {
+			t.Fatalf("the same rows gave another file: %v", err)
+		}
+		if got := readBack(t, data); fmt.Sprint(got) != fmt.Sprint(rows) {
+			t.Fatalf("read %v, wrote %v", got, rows)
+		}
+	})
+}
+
+func readBack(t *rapid.T, data []byte) []Row {
+	r, err := ipc.NewFileReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	record, err := r.RecordBatch(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]Row, record.NumRows())
+	list := func(col, row int) (arrow.Array, int, int) {
+		l := record.Column(col).(*array.List)
+		start, end := l.ValueOffsets(row)
+		return l.ListValues(), int(start), int(end)
+	}
+	for i := range rows {
+		rows[i].Episode = record.Column(0).(*array.String).Value(i)
+		v, a, b := list(1, i)
+		rows[i].Tokens = v.(*array.Int32).Int32Values()[a:b]
+		v, a, b = list(2, i)
+		rows[i].Logprobs = v.(*array.Float32).Float32Values()[a:b]
+		v, a, b = list(3, i)
+		rows[i].Versions = v.(*array.Int32).Int32Values()[a:b]
+		v, a, b = list(4, i)
+		for k := a; k < b; k++ {
+			rows[i].Mask = append(rows[i].Mask, v.(*array.Boolean).Value(k))
+		}
+		v, a, b = list(5, i)
+		rows[i].Advantages = v.(*array.Float32).Float32Values()[a:b]
+	}
+	return rows
+}
+
+func TestBadRowsAreRefused(t *testing.T) {
+	good := func() Row {
+		return Row{Episode: "e", Tokens: []int32{1, 2, 3}, Logprobs: []float32{0, -1, -2}, Versions: []int32{-1, 0, 0}, Mask: []bool{false, true, true}, Advantages: []float32{0, 1, 1}}
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for name, c := range map[string]struct {
+		spoil func(*Row)
+		words []string
+	}{
+		"episode":          {func(r *Row) { r.Episode = "" }, []string{"episode is empty"}},
+		"no tokens":        {func(r *Row) { r.Tokens = nil }, []string{"tokens is empty"}},
+		"short logprobs":   {func(r *Row) { r.Logprobs = r.Logprobs[1:] }, []string{"logprobs has 2 elements", "allowed: 3"}},
+		"long versions":    {func(r *Row) { r.Versions = append(r.Versions, 0) }, []string{"versions has 4 elements"}},
+		"short mask":       {func(r *Row) { r.Mask = nil }, []string{"mask has 0 elements"}},
+		"short advantages": {func(r *Row) { r.Advantages = nil }, []string{"advantages has 0 elements"}},
+		"NaN advantage":    {func(r *Row) { r.Advantages[2] = nan }, []string{"advantages has NaN at 2"}},
+		"infinite logprob": {func(r *Row) { r.Logprobs[1] = -inf }, []string{"logprobs has -Inf at 1"}},
+		"positive logprob": {func(r *Row) { r.Logprobs[1] = 0.5 }, []string{"logprobs has 0.5 at 1"}},
+		"negative token":   {func(r *Row) { r.Tokens[0] = -1 }, []string{"tokens has -1 at 0"}},
+		"first trained":    {func(r *Row) { r.Mask[0], r.Versions[0] = true, 0 }, []string{"mask trains element 0"}},
+		"no version":       {func(r *Row) { r.Versions[2] = -1 }, []string{"versions has -1 at 2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, dir := good(), t.TempDir()
+			c.spoil(&bad)
+			_, err := WriteBatch(filepath.Join(dir, "b.arrow"), []Row{good(), bad})
+			if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "row 1") {
+				t.Fatalf("error %v", err)
+			}
+			for _, w := range c.words {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not say %q", err, w)
+				}
+			}
+			if left, _ := os.ReadDir(dir); len(left) != 0 {
+				t.Errorf("left %v", left)
+			}
+		})
+	}
+	if _, err := WriteBatch(filepath.Join(t.TempDir(), "no/such/dir/b.arrow"), []Row{good()}); milepost.KindOf(err) != milepost.KindUnavailable {
+		t.Errorf("a missing directory gave %v", err)
+	}
+	if _, err := WriteBatch(filepath.Join(t.TempDir(), "b.arrow"), nil); milepost.KindOf(err) != milepost.KindInvalid {
+		t.Errorf("no rows gave %v", err)
+	}
+}
