@@ -31,9 +31,9 @@ const (
 // Config is every number and switch of the credit rules. Decode it over [Default]: an absent or null field keeps its
 // default. Two weights have a default that follows the resolved verification mode and are pointers for that reason.
 type Config struct {
-	Estimator       string    `yaml:"estimator" json:"estimator"`               // one of [Estimators]
-	OutcomeWeight   float64   `yaml:"outcome_weight" json:"outcome_weight"`     // w_out
-	Eps             float64   `yaml:"eps" json:"eps"`                           // added to every standard deviation
+	Estimator       string    `yaml:"estimator" json:"estimator"`               // dapo, dr_grpo, gigpo, graph_gpo, grpo, hgpo, mo_grpo, ppo_gae, reinforce_pp_baseline or rloo
+	OutcomeWeight   float64   `yaml:"outcome_weight" json:"outcome_weight"`     // w_out: weight of the outcome advantage beside milestone credit
+	Eps             float64   `yaml:"eps" json:"eps"`                           // added to every standard deviation that is divided by
 	Omega           float64   `yaml:"omega" json:"omega"`                       // gigpo: weight of the state part
 	StepGamma       float64   `yaml:"step_gamma" json:"step_gamma"`             // gigpo, hgpo: discount of the return
 	HGPOK           int       `yaml:"hgpo_k" json:"hgpo_k"`                     // hgpo: levels beyond the current state
@@ -41,29 +41,29 @@ type Config struct {
 	GroupNorm       string    `yaml:"group_norm" json:"group_norm"`             // gigpo, hgpo, graph_gpo: mean_std or mean
 	GraphGamma      float64   `yaml:"graph_gamma" json:"graph_gamma"`           // graph_gpo: discount per edge
 	GraphScale      float64   `yaml:"graph_scale" json:"graph_scale"`           // graph_gpo: value of success
-	ProcessBaseline string    `yaml:"process_baseline" json:"process_baseline"` // none or group_mean
-	Milestone       Milestone `yaml:"milestone" json:"milestone"`
+	ProcessBaseline string    `yaml:"process_baseline" json:"process_baseline"` // none, or group_mean (an extension: the mean of the group is taken off process advantages)
+	Milestone       Milestone `yaml:"milestone" json:"milestone"`               // per-step credit of SWE-MILE
 }
 
 // Milestone configures the per-step credit of SWE-MILE. Enabled false zeroes all of it; each term can be switched off
 // alone and then reports 0.
 type Milestone struct {
-	Enabled        bool     `yaml:"enabled" json:"enabled"`
-	Verification   bool     `yaml:"verification" json:"verification"`
-	Navigation     bool     `yaml:"navigation" json:"navigation"`
-	Format         bool     `yaml:"format" json:"format"`
-	Mode           string   `yaml:"mode" json:"mode"`           // auto, normalized or pass_count
-	BetaAny        float64  `yaml:"beta_any" json:"beta_any"`   // normalized: price of any regression
-	BetaFrac       float64  `yaml:"beta_frac" json:"beta_frac"` // normalized: price of the share regressed
-	WVer           *float64 `yaml:"w_ver" json:"w_ver"`         // null: .2 normalized, .1 pass_count
-	WNav           *float64 `yaml:"w_nav" json:"w_nav"`         // null: .05 normalized, 0 pass_count
-	Search         float64  `yaml:"search" json:"search"`       // exposure of a file whose path a search showed
-	Read           float64  `yaml:"read" json:"read"`           // exposure of a file whose content was shown
-	BackwardLambda float64  `yaml:"backward_lambda" json:"backward_lambda"`
-	BackwardGamma  float64  `yaml:"backward_gamma" json:"backward_gamma"`
-	WFormat        float64  `yaml:"w_format" json:"w_format"`
-	ClipLow        float64  `yaml:"clip_low" json:"clip_low"`   // pass_count: least change of a step, in tests
-	ClipHigh       float64  `yaml:"clip_high" json:"clip_high"` // pass_count: largest change of a step, in tests
+	Enabled        bool     `yaml:"enabled" json:"enabled"`                 // false: no milestone credit at all, outcome only
+	Verification   bool     `yaml:"verification" json:"verification"`       // the verification term: what probes of the tests show
+	Navigation     bool     `yaml:"navigation" json:"navigation"`           // the navigation term: relevant files found and read
+	Format         bool     `yaml:"format" json:"format"`                   // the format term: -1 for a call that does not parse, breaks its schema or breaks policy
+	Mode           string   `yaml:"mode" json:"mode"`                       // verification potential: normalized (bug repair), pass_count (repository generation) or auto (by the kind of task)
+	BetaAny        float64  `yaml:"beta_any" json:"beta_any"`               // normalized: price of any regression
+	BetaFrac       float64  `yaml:"beta_frac" json:"beta_frac"`             // normalized: price of the share regressed
+	WVer           *float64 `yaml:"w_ver" json:"w_ver"`                     // weight of the verification term; null: .2 normalized, .1 pass_count
+	WNav           *float64 `yaml:"w_nav" json:"w_nav"`                     // weight of the navigation term; null: .05 normalized, 0 pass_count
+	Search         float64  `yaml:"search" json:"search"`                   // exposure of a file whose path a search showed
+	Read           float64  `yaml:"read" json:"read"`                       // exposure of a file whose content was shown
+	BackwardLambda float64  `yaml:"backward_lambda" json:"backward_lambda"` // weight of the credit that a step takes from later steps
+	BackwardGamma  float64  `yaml:"backward_gamma" json:"backward_gamma"`   // discount of that credit for each step between
+	WFormat        float64  `yaml:"w_format" json:"w_format"`               // weight of the format term
+	ClipLow        float64  `yaml:"clip_low" json:"clip_low"`               // pass_count: least change of a step, in tests
+	ClipHigh       float64  `yaml:"clip_high" json:"clip_high"`             // pass_count: largest change of a step, in tests
 }
 
 // Default returns the defaults of the paper (SWE-MILE, arXiv 2609.32631) with the grpo estimator.

@@ -39,7 +39,8 @@ type Config struct {
 
 	// ToolFormat is how calls are written in sampled text: hermes or qwen3_coder.
 	ToolFormat string `yaml:"tool_format"`
-	// BashWrites is forbid or capture.
+	// BashWrites is what happens to changes made through execute_bash: forbid (a violation, rolled back) or capture (taken
+	// as the step's change).
 	BashWrites string `yaml:"bash_writes"`
 	// SystemPrompt opens the conversation; "" leaves the system message out. The tools are told to the model apart.
 	SystemPrompt string `yaml:"system_prompt"`

@@ -10,13 +10,13 @@ import (
 
 // ServerConfig configures the embedded server.
 type ServerConfig struct {
-	Dir        string `yaml:"dir"`         // where JetStream keeps its files; required
+	Dir        string `yaml:"dir"`         // where JetStream keeps its files; "" = nats/ in the run folder, filled in by a run
 	Listen     bool   `yaml:"listen"`      // open a TCP port too; otherwise only this process can connect
-	Host       string `yaml:"host"`        // address to listen on; one that is not loopback needs Token and is best used with TLS
+	Host       string `yaml:"host"`        // address to listen on; one that is not loopback needs token and is best used with TLS
 	Port       int    `yaml:"port"`        // 0 picks a free one
 	Token      string `yaml:"token"`       // what other processes must present; "" = none
-	TLSCert    string `yaml:"tls_cert"`    // PEM files; both or none
-	TLSKey     string `yaml:"tls_key"`     //
+	TLSCert    string `yaml:"tls_cert"`    // PEM file of the certificate; both or none with tls_key
+	TLSKey     string `yaml:"tls_key"`     // PEM file of its key
 	MaxPayload int32  `yaml:"max_payload"` // bytes of one message
 	MaxStore   int64  `yaml:"max_store"`   // bytes JetStream may use on disk
 }
@@ -54,11 +54,11 @@ type ConnectConfig struct {
 	URL       string        `yaml:"url"`        // nats://[TOKEN@]HOST:PORT or tls://…; several separated by commas
 	Creds     string        `yaml:"creds"`      // NATS credentials file (JWT and seed)
 	TokenFile string        `yaml:"token_file"` // file that holds the server's token
-	TLSCA     string        `yaml:"tls_ca"`     // PEM files: the authority, and the client's certificate and key (both or none)
-	TLSCert   string        `yaml:"tls_cert"`
-	TLSKey    string        `yaml:"tls_key"`
-	Name      string        `yaml:"name"`    // shown in the server's connection list
-	Timeout   time.Duration `yaml:"timeout"` // for the first connection; afterwards it reconnects for ever
+	TLSCA     string        `yaml:"tls_ca"`     // PEM file of the authority that signed the server's certificate
+	TLSCert   string        `yaml:"tls_cert"`   // PEM file of the client's certificate; both or none with tls_key
+	TLSKey    string        `yaml:"tls_key"`    // PEM file of its key
+	Name      string        `yaml:"name"`       // shown in the server's connection list
+	Timeout   time.Duration `yaml:"timeout"`    // for the first connection; afterwards it reconnects for ever
 }
 
 // DefaultConnect returns the defaults; URL is empty and must be set.
@@ -91,10 +91,11 @@ type StreamConfig struct {
 	AckWait  time.Duration `yaml:"ack_wait"` // a worker that is silent this long loses its probe to another
 	MaxAge   time.Duration `yaml:"max_age"`  // what no run collects is deleted after this
 
-	// Bytes that requests and objects may take. The server sets them apart, and what is left of its store is for results:
-	// were requests to fill all of it, no result could be stored and no request acknowledged.
+	// MaxRequests is bytes that requests may take. The server sets it and max_objects apart, and what is left of its store
+	// is for results: were requests to fill all of it, no result could be stored and no request acknowledged.
 	MaxRequests int64 `yaml:"max_requests"`
-	MaxObjects  int64 `yaml:"max_objects"`
+	// MaxObjects is bytes that blobs, task bodies and base archives above the message size may take.
+	MaxObjects int64 `yaml:"max_objects"`
 }
 
 // DefaultStreams returns the defaults.
@@ -129,11 +130,11 @@ type ProberConfig struct {
 	Epoch     uint64 `yaml:"-"` // higher with every start of the run, from 1; older epochs are ignored
 	CacheFile string `yaml:"-"` // the result cache in the run folder; "" = in memory only
 
-	Mode        Mode          `yaml:"mode"`         // shadow, synchronous or off
-	Streams     StreamConfig  `yaml:"streams"`      //
+	Mode        Mode          `yaml:"mode"`         // shadow (beside the agent), synchronous (the agent waits, for comparison) or off
+	Streams     StreamConfig  `yaml:"streams"`      // the JetStream streams of the run
 	MaxAttempts int           `yaml:"max_attempts"` // publications of one probe before an infrastructure failure is final
 	RetryDelay  time.Duration `yaml:"retry_delay"`  // before the second attempt; doubles with each further one
-	Backlog     int           `yaml:"backlog"`      // probes accepted and not yet on the stream; beyond it Publish fails with KindLimit
+	Backlog     int           `yaml:"backlog"`      // probes accepted and not yet on the stream; beyond it publishing fails
 	InlineLimit int           `yaml:"inline_limit"` // bytes of blobs in one message; what is above goes through the object store
 	Reconcile   time.Duration `yaml:"reconcile"`    // how often requests are compared with the stream to find lost ones
 }

@@ -13,11 +13,11 @@ import (
 
 // Config says how the expert behaves: probabilities, each from 0 to 1, and how much it reads.
 type Config struct {
-	Right      float64 `yaml:"right" json:"right"`           // an edit writes the right line, else a plausible wrong one
-	Search     float64 `yaml:"search" json:"search"`         // it searches for the function though the statement names its file
-	Distractor float64 `yaml:"distractor" json:"distractor"` // it looks at another file first
-	Undo       float64 `yaml:"undo" json:"undo"`             // it takes a wrong edit back and draws again
-	Skip       float64 `yaml:"skip" json:"skip"`             // it leaves a fault as it is
+	Right      float64 `yaml:"right" json:"right"`           // chance that an edit writes the right line, else a plausible wrong one
+	Search     float64 `yaml:"search" json:"search"`         // chance that it searches for the function though the statement names its file
+	Distractor float64 `yaml:"distractor" json:"distractor"` // chance that it looks at another file first
+	Undo       float64 `yaml:"undo" json:"undo"`             // chance that it takes a wrong edit back and draws again
+	Skip       float64 `yaml:"skip" json:"skip"`             // chance that it leaves a fault as it is
 	Around     int     `yaml:"around" json:"around"`         // lines read above and below a fault in a real package
 }
 

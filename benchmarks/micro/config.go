@@ -27,14 +27,14 @@ var splits = []string{SplitTrain, SplitValidation, SplitHeldout}
 
 // Config says which tasks to make. The zero value of a field takes the default of [DefaultConfig].
 type Config struct {
-	Seed             int64    `yaml:"seed" json:"seed"`                             // any number; the split is part of the generator's seed
-	Count            int      `yaml:"count" json:"count"`                           // how many tasks
-	Split            string   `yaml:"split" json:"split"`                           // train, validation or heldout
+	Seed             int64    `yaml:"seed" json:"seed"`                             // any number; a pipeline fills it in from run.seed and the split
+	Count            int      `yaml:"count" json:"count"`                           // how many tasks; a pipeline fills it in from demos, train, validation, heldout
+	Split            string   `yaml:"split" json:"split"`                           // train, validation or heldout, which share no task; a pipeline fills it in
 	Faults           int      `yaml:"faults" json:"faults"`                         // faults in a task, in as many files as there are
 	Files            int      `yaml:"files" json:"files"`                           // modules that may have faults
 	Distractors      int      `yaml:"distractors" json:"distractors"`               // further modules, all healthy
 	FunctionsPerFile int      `yaml:"functions_per_file" json:"functions_per_file"` // functions in each module, 1 to 4
-	Families         []Family `yaml:"families" json:"families"`                     // families that faults are drawn from
+	Families         []Family `yaml:"families" json:"families"`                     // families that faults are drawn from; empty: all
 	Hint             Hint     `yaml:"hint" json:"hint"`                             // what the statement names: module or function
 	Image            string   `yaml:"image" json:"image"`                           // environment identity written into the tasks
 	Workers          int      `yaml:"workers" json:"workers"`                       // tasks checked at the same time

@@ -26,13 +26,13 @@ var (
 
 // Limits bound one command. Zero means the default of the level above: command, then spec, then environment.
 type Limits struct {
-	Wall     time.Duration `yaml:"wall" json:"wall,omitempty"`           // from start to the kill; none for Start unless the command sets it
+	Wall     time.Duration `yaml:"wall" json:"wall,omitempty"`           // from start to the kill
 	CPU      time.Duration `yaml:"cpu" json:"cpu,omitempty"`             // processor time of a single process, whole seconds; 0 at all levels: none
 	Memory   int64         `yaml:"memory" json:"memory,omitempty"`       // bytes of all processes of one command together, with what they write to /tmp
 	Procs    int           `yaml:"procs" json:"procs,omitempty"`         // processes and threads of one command
 	Output   int64         `yaml:"output" json:"output,omitempty"`       // bytes kept of each of stdout and stderr; the rest is read and dropped
 	FileSize int64         `yaml:"file_size" json:"file_size,omitempty"` // bytes of one written file
-	Disk     int64         `yaml:"disk" json:"disk,omitempty"`           // bytes that a workspace may grow by; only of a Spec
+	Disk     int64         `yaml:"disk" json:"disk,omitempty"`           // bytes that a workspace may grow by; a single command has no bound of its own
 }
 
 // Or returns l with its zero fields taken from d.

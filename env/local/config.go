@@ -27,8 +27,8 @@ const (
 
 // Config says where and how sandboxes run.
 type Config struct {
-	Root       string        `yaml:"root"`       // folder of the workspaces; made if missing; not itself on an overlay
-	Workspace  WorkspaceMode `yaml:"workspace"`  // "" is auto
+	Root       string        `yaml:"root"`       // absolute folder of the workspaces, made if missing, not itself on an overlay; "" = in the run folder, filled in by a run
+	Workspace  WorkspaceMode `yaml:"workspace"`  // overlay, copy, or auto (overlay where it can be mounted); "" is auto
 	Unconfined bool          `yaml:"unconfined"` // run commands without bubblewrap: no protection whatever
 	Python     string        `yaml:"python"`     // the interpreter commands find as python3; "" looks it up in PATH
 	ReadOnly   []string      `yaml:"read_only"`  // further host paths shown read-only at their own place

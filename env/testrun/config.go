@@ -12,13 +12,13 @@ import (
 
 // Config says how tests are run.
 type Config struct {
-	Timeout  time.Duration `yaml:"timeout"`   // for a task that states none
-	Limits   env.Limits    `yaml:"limits"`    // of the processes of one run; zero fields take the environment's. Wall is ignored: see timeout
+	Timeout  time.Duration `yaml:"timeout"`   // of one run, for a task that states none
+	Limits   env.Limits    `yaml:"limits"`    // of the processes of one run; zero fields take the environment's. wall is ignored: see timeout
 	Resident bool          `yaml:"resident"`  // use resident processes for tasks that allow them
 	Slots    int           `yaml:"slots"`     // resident processes at most; 0 is the number of processors
 	MaxUses  int           `yaml:"max_uses"`  // runs after which a resident process is replaced
 	Grace    time.Duration `yaml:"grace"`     // how long past a run's timeout a resident process may take to answer before it counts as dead
-	LogBytes int64         `yaml:"log_bytes"` // of a run's output that an Outcome keeps
+	LogBytes int64         `yaml:"log_bytes"` // bytes of a run's output that are kept
 	Scratch  string        `yaml:"scratch"`   // folder for the copies that resident processes test; "" is /dev/shm where there is one, else the system's temporary folder
 }
 

@@ -14,10 +14,10 @@ import (
 
 // ServerConfig says which vLLM serves the policy: one that Milepost starts and supervises, or, with URLs, one's own.
 type ServerConfig struct {
-	URLs    []string `yaml:"urls"`    // servers that run already; nothing is started then. They need the flags and environment of Argv and Environ
+	URLs    []string `yaml:"urls"`    // base addresses of servers that run already; nothing is started then. They need the flags that a started one gets: --generation-config vllm --logprobs-mode processed_logprobs --enable-scale-out, and VLLM_SERVER_DEV_MODE=1
 	Command []string `yaml:"command"` // how to start vLLM, for example ["vllm", "serve"]; empty = the pinned server environment
 
-	Model        string            `yaml:"model"`         // directory of the model: config.json, tokenizer, safetensors
+	Model        string            `yaml:"model"`         // filled in by a run: the directory it serves (config.json, tokenizer, safetensors)
 	Name         string            `yaml:"name"`          // name it is served under
 	Host         string            `yaml:"host"`          // bind address; development routes have no key, so keep it private
 	Port         int               `yaml:"port"`          // 0 = any free one

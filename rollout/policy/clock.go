@@ -33,8 +33,8 @@ func (SystemClock) Sleep(ctx context.Context, d time.Duration) error {
 // Backoff is exponential back-off with full jitter: the wait before retry n (from 0) is uniform in
 // (0, min(Max, Base·2ⁿ)].
 type Backoff struct {
-	Base time.Duration `yaml:"base"`
-	Max  time.Duration `yaml:"max"`
+	Base time.Duration `yaml:"base"` // bound of the first wait
+	Max  time.Duration `yaml:"max"`  // bound of every wait
 }
 
 // Wait returns the wait before retry n, u being uniform in [0, 1).

@@ -15,16 +15,16 @@ import (
 
 // PoolConfig says which vLLM servers there are and how they are shared.
 type PoolConfig struct {
-	URLs          []string      `yaml:"urls"`           // base addresses, for example http://127.0.0.1:8000
-	Model         string        `yaml:"model"`          // model name to send; "" leaves it to the server
+	URLs          []string      `yaml:"urls"`           // base addresses; filled in by a run from server
+	Model         string        `yaml:"model"`          // model name to send; filled in by a run from server.name, "" leaves it to the server
 	APIKey        string        `yaml:"-"`              // bearer token; read from the environment by the caller, never from a file
 	MaxConcurrent int           `yaml:"max_concurrent"` // requests under way per endpoint; more wait here
 	Timeout       time.Duration `yaml:"timeout"`        // of one attempt
 	Retries       int           `yaml:"retries"`        // attempts after the first
-	Backoff       Backoff       `yaml:"backoff"`
-	OpenAfter     int           `yaml:"open_after"`   // consecutive failures that open an endpoint's circuit
-	OpenFor       time.Duration `yaml:"open_for"`     // how long it then gets no request
-	HealthEvery   time.Duration `yaml:"health_every"` // between health checks in Run
+	Backoff       Backoff       `yaml:"backoff"`        // wait before a retry: random between 0 and min(max, base * 2^n)
+	OpenAfter     int           `yaml:"open_after"`     // consecutive failures that open an endpoint's circuit
+	OpenFor       time.Duration `yaml:"open_for"`       // how long it then gets no request
+	HealthEvery   time.Duration `yaml:"health_every"`   // between health checks
 }
 
 // DefaultPoolConfig is every default; URLs must be set.

@@ -24,8 +24,8 @@ const (
 
 // TokenConfig says how the token-exact model speaks to its servers.
 type TokenConfig struct {
-	API            string         `yaml:"api"`             // generate or completions
-	Tools          string         `yaml:"tools"`           // template, system or none
+	API            string         `yaml:"api"`             // route of vLLM that samples: generate (/inference/v1/generate) or completions
+	Tools          string         `yaml:"tools"`           // how the policy is told of its tools: template (rendered by its chat template), system (in the system message) or none
 	TemplateKwargs map[string]any `yaml:"template_kwargs"` // extra arguments of the chat template
 
 	// Seeds sends a seed with every turn, derived from episode and turn, so that a server which computes the same for any

@@ -26,8 +26,8 @@ type CanaryConfig struct {
 	Prompts   int     `yaml:"prompts"`    // number of fixed prompts
 	Length    int     `yaml:"length"`     // tokens in each; longer than a block of the KV cache (16, on CPU 128), or nothing is cached
 	MaxTokens int     `yaml:"max_tokens"` // tokens sampled after each
-	DType     string  `yaml:"dtype"`      // the server's: float32, bfloat16 or float16
-	Bound     float64 `yaml:"bound"`      // bound of the mean gap; 0 = that of the dtype
+	DType     string  `yaml:"dtype"`      // must equal server.dtype: float32, bfloat16 or float16
+	Bound     float64 `yaml:"bound"`      // largest mean |logprob(vLLM) - logprob(trainer)|; 0 = that of the dtype
 	Seed      int64   `yaml:"seed"`       // of the prompts
 	Vocab     int     `yaml:"-"`          // prompt tokens are drawn from [0, Vocab)
 }

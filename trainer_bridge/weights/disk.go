@@ -18,10 +18,10 @@ type DiskConfig struct {
 	// from here on is the new policy's to the last bit; refuse fails the push while there are any. Leaving old keys and
 	// values is not offered: they would serve later requests of the same prefix.
 	InFlight      string        `yaml:"in_flight"`
-	PauseTimeout  time.Duration `yaml:"pause_timeout"` // of each short call: pause, cache reset, version, resume
-	ReloadTimeout time.Duration `yaml:"reload_timeout"`
-	CanaryTimeout time.Duration `yaml:"canary_timeout"`
-	Canary        CanaryConfig  `yaml:"canary"`
+	PauseTimeout  time.Duration `yaml:"pause_timeout"`  // of each short call: pause, cache reset, version, resume
+	ReloadTimeout time.Duration `yaml:"reload_timeout"` // of reading the new weights
+	CanaryTimeout time.Duration `yaml:"canary_timeout"` // of the canary on all servers
+	Canary        CanaryConfig  `yaml:"canary"`         // after each push the logprobs of servers and trainer are compared
 }
 
 // What becomes of requests under way.
