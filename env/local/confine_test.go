@@ -98,7 +98,7 @@ func TestHostFiles(t *testing.T) {
 		ln -s "$1" link; cat link "$1" "/proc/1/root$1" "/proc/1/cwd/../../../../..$1" "/proc/self/root$1"
 		env; cat /proc/1/environ /proc/2/environ /proc/self/environ
 		cat /etc/shadow /proc/kcore /dev/mem /dev/vda /dev/sda
-		ls /home /work /var /sys /root/.ssh`, secret)
+		ls /home /work /var /sys /root`, secret)
 	if bytes.Contains(r.Stdout, []byte("swordfish")) || len(bytes.TrimSpace(sh(t, s, env.Limits{}, "cat /etc/shadow; ls /home /var /sys /boot").Stdout)) != 0 {
 		t.Errorf("the host shows inside:\n%s", r.Stdout)
 	}
