@@ -14,6 +14,7 @@ import (
 // Config says how the expert behaves: probabilities, each from 0 to 1, and how much it reads.
 type Config struct {
 	Right      float64 `yaml:"right" json:"right"`           // chance that an edit writes the right line, else a plausible wrong one
+	Shuffle    float64 `yaml:"shuffle" json:"shuffle"`       // it takes the faults in random order, else in that of the statement
 	Search     float64 `yaml:"search" json:"search"`         // chance that it searches for the function though the statement names its file
 	Distractor float64 `yaml:"distractor" json:"distractor"` // chance that it looks at another file first
 	Undo       float64 `yaml:"undo" json:"undo"`             // chance that it takes a wrong edit back and draws again
@@ -23,11 +24,11 @@ type Config struct {
 
 // DefaultConfig is the expert of the small machine.
 func DefaultConfig() Config {
-	return Config{Right: .55, Search: .1, Distractor: .05, Undo: .05, Around: 8}
+	return Config{Right: .55, Shuffle: .1, Search: .1, Distractor: .05, Undo: .05, Around: 8}
 }
 
 func (c Config) validate() error {
-	for name, p := range map[string]float64{"right": c.Right, "search": c.Search, "distractor": c.Distractor, "undo": c.Undo, "skip": c.Skip} {
+	for name, p := range map[string]float64{"right": c.Right, "shuffle": c.Shuffle, "search": c.Search, "distractor": c.Distractor, "undo": c.Undo, "skip": c.Skip} {
 		if !(p >= 0 && p <= 1) {
 			return milepost.E("expert: configuration", milepost.KindInvalid, "%s is %g; allowed are 0 to 1", name, p)
 		}
@@ -91,7 +92,9 @@ type microExpert struct {
 }
 
 func (e *microExpert) play(p *player) error {
-	p.rng.Shuffle(len(e.complaints), func(i, j int) { e.complaints[i], e.complaints[j] = e.complaints[j], e.complaints[i] })
+	if p.chance(e.cfg.Shuffle) {
+		p.rng.Shuffle(len(e.complaints), func(i, j int) { e.complaints[i], e.complaints[j] = e.complaints[j], e.complaints[i] })
+	}
 	for _, c := range e.complaints {
 		if c.module != "" {
 			e.hear(c.module + ".py")
