@@ -31,6 +31,7 @@ e2e-real: deps build
 
 generate:
 	trainer_bridge/generate.sh
+	go run ./configs/gen
 
 fmt:
 	gofmt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')

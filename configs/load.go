@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"embed"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,48 +43,76 @@ func Source(name string) ([]byte, error) {
 }
 
 // Load reads a configuration by file or shipped name, puts the key=value overrides on top and validates the whole. An
-// unknown field, a value of the wrong type or out of range is an error of kind invalid that names the place.
+// unknown field, a value of the wrong type or out of range is an error of kind invalid that names file and line (or the
+// override), the field and what is allowed.
 func Load(name string, overrides []string) (Run, error) {
 	c := Default()
 	text, err := Source(name)
 	if err != nil {
 		return c, err
 	}
-	if err := decode(name, text, &c); err != nil {
+	var set []setting
+	read := func(d document, text []byte) error {
+		if err := d.parse(text); err != nil {
+			return err
+		}
+		set = append(set, d.set...)
+		return decode(d.name, text, &c)
+	}
+	file := name
+	if slices.Contains(Names(), name) {
+		file = name + ".yaml"
+	}
+	if err := read(document{name: file, file: file}, text); err != nil {
 		return c, err
 	}
 	for _, o := range overrides {
-		doc, err := override(o)
+		text, err := override(o)
 		if err != nil {
 			return c, err
 		}
-		if err := decode("--set "+o, doc, &c); err != nil {
+		if err := read(document{name: "--set " + o}, text); err != nil {
 			return c, err
 		}
 	}
-	return c, c.Validate()
+	if err := c.Validate(); err != nil {
+		return c, locate(c, set, err)
+	}
+	return c, nil
 }
 
-// decode reads one YAML document strictly over c. An empty document changes nothing.
+// decode reads one YAML document that a document has checked strictly over c.
 func decode(name string, text []byte, c *Run) error {
 	next := *c
-	err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&next)
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	if err != nil {
-		return milepost.E("configs: parse", milepost.KindInvalid, "%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, true)))
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&next); err != nil {
+		return milepost.E("configs: parse", milepost.KindInvalid, "%s: %s", name, strings.TrimSpace(yaml.FormatError(err, false, false)))
 	}
 	*c = next
 	return nil
 }
 
-// override turns a.b.c=value into the YAML document that sets it; the value is YAML itself.
+// overrideKey is a path of fields.
+var overrideKey = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// override turns a.b.c=value into the YAML document that sets it. The value is YAML in one line; nothing behind the =
+// is the empty text.
 func override(o string) ([]byte, error) {
+	const op = "configs: override"
 	key, value, ok := strings.Cut(o, "=")
+	value = strings.TrimSpace(value)
+	switch {
+	case !ok || !overrideKey.MatchString(key):
+		return nil, milepost.E(op, milepost.KindInvalid, "--set %s: want section.field=value", o)
+	case strings.Contains(value, "\n"):
+		return nil, milepost.E(op, milepost.KindInvalid, "--set %s: the value has several lines; allowed: one, with \\n inside of double quotes", key)
+	case strings.Contains(value, " #") && !strings.ContainsAny(value[:1], "\"'[{"):
+		return nil, milepost.E(op, milepost.KindInvalid, "--set %s: # would begin a comment; put the value in quotes", o)
+	case value == "":
+		value = `""`
+	}
 	parts := strings.Split(key, ".")
-	if !ok || slices.Contains(parts, "") {
-		return nil, milepost.E("configs: override", milepost.KindInvalid, "--set %s: want section.field=value", o)
+	if whole := mapAbove(parts); whole != "" {
+		return nil, milepost.E(op, milepost.KindInvalid, "--set %s: %s is set as a whole, for example --set '%s={KEY: value}'", o, whole, whole)
 	}
 	var b strings.Builder
 	for i, p := range parts {
@@ -94,6 +123,25 @@ func override(o string) ([]byte, error) {
 	}
 	b.WriteString(" " + value + "\n")
 	return []byte(b.String()), nil
+}
+
+// mapAbove is the path of the map that a path leads into, "" where it leads into none: a map is replaced as a whole, so
+// an override of one of its keys would drop the others unseen.
+func mapAbove(parts []string) string {
+	t := reflect.TypeFor[Run]()
+	for i, name := range parts[:len(parts)-1] {
+		if t.Kind() != reflect.Struct {
+			return ""
+		}
+		f, ok := fieldNamed(t, name)
+		if !ok {
+			return ""
+		}
+		if t = f.Type; t.Kind() == reflect.Map {
+			return strings.Join(parts[:i+1], ".")
+		}
+	}
+	return ""
 }
 
 // Marshal is the whole resolved configuration as YAML.

@@ -18,22 +18,22 @@ import (
 
 // Run is everything that decides a run.
 type Run struct {
-	Run      Identity                   `yaml:"run"`
-	Tasks    TaskSets                   `yaml:"tasks"`
-	Model    string                     `yaml:"model"` // directory of the model that the run starts from; "" where a pipeline makes it
-	Server   vllm.ServerConfig          `yaml:"server"`
-	Policy   Policy                     `yaml:"policy"`
-	Rollout  rollout.Config             `yaml:"rollout"`
-	Sandbox  local.Config               `yaml:"sandbox"`
-	Tests    testrun.Config             `yaml:"tests"`
-	Probes   Probes                     `yaml:"probes"`
-	Credit   credit.Config              `yaml:"credit"`
-	Trainer  Trainer                    `yaml:"trainer"`
-	Update   trainerbridge.UpdateConfig `yaml:"update"`
-	Weights  weights.DiskConfig         `yaml:"weights"`
-	Schedule orchestrator.Config        `yaml:"schedule"`
-	RFT      RFT                        `yaml:"rft"`
-	Micro    Micro                      `yaml:"micro"`
+	Run      Identity                   `yaml:"run"`      // what the run is called and where it lies
+	Tasks    TaskSets                   `yaml:"tasks"`    // task sets of the splits; quickstart fills them in with the sets it makes
+	Model    string                     `yaml:"model"`    // directory of the model that the run starts from; quickstart fills it in with the one it makes
+	Server   vllm.ServerConfig          `yaml:"server"`   // the vLLM server that samples, started and supervised by the run or one's own
+	Policy   Policy                     `yaml:"policy"`   // how the agent loop speaks to the servers
+	Rollout  rollout.Config             `yaml:"rollout"`  // the agent loop: scaffold and limits
+	Sandbox  local.Config               `yaml:"sandbox"`  // where agents and tests run: bubblewrap on this machine
+	Tests    testrun.Config             `yaml:"tests"`    // how a task's tests are run
+	Probes   Probes                     `yaml:"probes"`   // shadow verification: the tests run beside the agent after every change
+	Credit   credit.Config              `yaml:"credit"`   // advantages: an outcome estimator and milestone credit (SWE-MILE, arXiv 2609.32631)
+	Trainer  Trainer                    `yaml:"trainer"`  // the PyTorch process
+	Update   trainerbridge.UpdateConfig `yaml:"update"`   // one update of the policy
+	Weights  weights.DiskConfig         `yaml:"weights"`  // how new weights reach the servers
+	Schedule orchestrator.Config        `yaml:"schedule"` // how much is sampled, when it is evaluated, when the run ends
+	RFT      RFT                        `yaml:"rft"`      // the cold start: demonstrations filtered by execution, then supervised fine-tuning
+	Micro    Micro                      `yaml:"micro"`    // the micro task sets that quickstart makes
 }
 
 // Identity names a run.
@@ -45,24 +45,24 @@ type Identity struct {
 
 // TaskSets are the task folders of the splits, as `milepost tasks make` and `tasks import` write them.
 type TaskSets struct {
-	Train      string `yaml:"train"`
-	Validation string `yaml:"validation"` // "" = no validation
-	Heldout    string `yaml:"heldout"`    // "" = no evaluation before and after
+	Train      string `yaml:"train"`      // folder of the tasks that train; train needs it
+	Validation string `yaml:"validation"` // folder of the tasks that choose the best weights; "" = no validation
+	Heldout    string `yaml:"heldout"`    // folder of the tasks of the evaluations before and after; "" = none
 }
 
 // Policy is how the agent loop samples.
 type Policy struct {
-	Pool  policy.PoolConfig  `yaml:"pool"`
-	Token policy.TokenConfig `yaml:"token"`
+	Pool  policy.PoolConfig  `yaml:"pool"`  // sharing, retries and health of endpoints
+	Token policy.TokenConfig `yaml:"token"` // the token-exact conversation
 }
 
 // Probes is shadow probing: the messenger, the prober, and workers inside the orchestrator's own process.
 type Probes struct {
 	Server  shadow.ServerConfig  `yaml:"server"`  // the embedded NATS server
 	Connect shadow.ConnectConfig `yaml:"connect"` // an external NATS cluster instead, where url is set
-	Prober  shadow.ProberConfig  `yaml:"prober"`
-	Worker  shadow.WorkerConfig  `yaml:"worker"`
-	Local   bool                 `yaml:"local"` // run a worker in this process; false = only workers that attach
+	Prober  shadow.ProberConfig  `yaml:"prober"`  // the orchestrator's side: what is published and collected
+	Worker  shadow.WorkerConfig  `yaml:"worker"`  // the workers' side; `milepost worker shadow` reads it too
+	Local   bool                 `yaml:"local"`   // run a worker in this process; false = only workers that attach
 }
 
 // Trainer is the trainer process.
@@ -75,22 +75,22 @@ type Trainer struct {
 
 // RFT is the cold start: demonstrations filtered by execution, then supervised fine-tuning (Nebius, arXiv 2508.03501).
 type RFT struct {
-	Expert      expert.Config             `yaml:"expert"`
-	Attempts    int                       `yaml:"attempts"` // demonstrations tried for each training task
-	Accept      orchestrator.Acceptance   `yaml:"accept"`   // resolved or improved
-	Minimum     int                       `yaml:"minimum"`  // fewer accepted demonstrations are an error
-	Concurrency int                       `yaml:"concurrency"`
-	SFT         trainerbridge.SFTConfig   `yaml:"sft"`
-	Model       trainerbridge.ModelConfig `yaml:"model"` // the tiny model made from nothing where model is ""
+	Expert      expert.Config             `yaml:"expert"`      // the scripted, imperfect expert that demonstrates
+	Attempts    int                       `yaml:"attempts"`    // demonstrations tried for each training task
+	Accept      orchestrator.Acceptance   `yaml:"accept"`      // which demonstrations train: resolved (every test passes) or improved (more is fixed than broken at the end)
+	Minimum     int                       `yaml:"minimum"`     // fewer accepted demonstrations are an error
+	Concurrency int                       `yaml:"concurrency"` // demonstrations under way at once
+	SFT         trainerbridge.SFTConfig   `yaml:"sft"`         // the supervised steps
+	Model       trainerbridge.ModelConfig `yaml:"model"`       // the tiny Llama model and its tokenizer, made from nothing where model is ""
 }
 
 // Micro are the micro task sets that a pipeline makes; Config is common to them.
 type Micro struct {
-	Config     micro.Config `yaml:"config"`
-	Demos      int          `yaml:"demos"` // tasks of the cold start, disjoint from train
-	Train      int          `yaml:"train"`
-	Validation int          `yaml:"validation"`
-	Heldout    int          `yaml:"heldout"`
+	Config     micro.Config `yaml:"config"`     // what is common to the sets
+	Demos      int          `yaml:"demos"`      // number of tasks of the cold start, disjoint from train; 0 = none
+	Train      int          `yaml:"train"`      // number of tasks that train; 0 = none
+	Validation int          `yaml:"validation"` // number of tasks that choose the best weights; 0 = none
+	Heldout    int          `yaml:"heldout"`    // number of tasks of the evaluations before and after; 0 = none
 }
 
 // Default is every default: the paper's values where it has them.
@@ -132,7 +132,7 @@ func (c Run) Validate() error {
 		{"rollout", c.Rollout.Validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
-		{"rft", c.RFT.validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
+		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
 	} {
 		if err := part.check(); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)
@@ -169,6 +169,14 @@ func (t Trainer) validate() error {
 	return nil
 }
 
+// validateConnect checks the external messenger where one is named.
+func (p Probes) validateConnect() error {
+	if p.Connect.URL == "" {
+		return nil
+	}
+	return p.Connect.Validate()
+}
+
 func (r RFT) validate() error {
 	const op = "configs: rft"
 	switch {
@@ -176,6 +184,9 @@ func (r RFT) validate() error {
 		return milepost.E(op, milepost.KindInvalid, "attempts, minimum and concurrency must be 1 or more (got %d, %d, %d)", r.Attempts, r.Minimum, r.Concurrency)
 	case r.Accept != orchestrator.AcceptResolved && r.Accept != orchestrator.AcceptImproved:
 		return milepost.E(op, milepost.KindInvalid, "accept is %q; allowed: resolved, improved", r.Accept)
+	}
+	if _, err := expert.New(r.Expert); err != nil {
+		return err
 	}
 	if err := r.SFT.Validate(); err != nil {
 		return err
@@ -189,5 +200,5 @@ func (m Micro) validate() error {
 			return milepost.E("configs: micro", milepost.KindInvalid, "demos, train, validation and heldout must not be negative")
 		}
 	}
-	return nil
+	return m.Config.Validate()
 }

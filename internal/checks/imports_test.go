@@ -20,10 +20,11 @@ var allowed = map[string][]string{
 	"shadow/...":         {"shadow/...", "env/..."},
 	"internal/vllm":      {},
 	"internal/checks":    {},
+	"internal/confdoc":   {},
 	"trainer_bridge/...": {"trainer_bridge/...", "internal/vllm"},
 	"benchmarks/...":     {"benchmarks/...", "env/...", "rollout/..."},
 	"orchestrator/...":   {"orchestrator/...", "credit", "internal/vllm"},
-	"configs":            {"..."},
+	"configs/...":        {"..."},
 	"cmd/...":            {"..."},
 }
 
