@@ -35,6 +35,7 @@ const SchemaVersion = 1
 //	logs/            of servers, trainer and workers
 //	result.json      how the run ended; absent while it goes on
 //	report.html
+//	lock             held by the process that runs it (Lock)
 type Folder struct{ Dir string }
 
 // Header is run.json.

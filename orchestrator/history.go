@@ -21,6 +21,15 @@ func (r *Runner) writeResult() error {
 	return r.folder.writeJSON("result.json", Result{Stop: r.stopReason})
 }
 
+// Finished reports whether the run came to its end: it wrote its result.
+func (f *Folder) Finished() (bool, error) {
+	_, err := os.Stat(f.Path("result.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, milepost.Wrap("orchestrator: look for the result", milepost.KindUnavailable, err)
+}
+
 // History is what the journal tells of a run, finished or not.
 type History struct {
 	Stop     string    // why the run ended; "" where it has not

@@ -83,18 +83,8 @@ type Process struct {
 func Start(spec Spec) (*Process, error) {
 	const op = "supervise: start"
 	spec = spec.filled()
-	if len(spec.Argv) == 0 {
-		return nil, milepost.E(op, milepost.KindInvalid, "%s: the command is empty", spec.Name)
-	}
-	if spec.Check != nil {
-		if err := spec.Check(); err != nil {
-			return nil, milepost.Wrap(op, milepost.KindInvalid, err)
-		}
-	}
-	for _, addr := range spec.Ports {
-		if err := free(addr); err != nil {
-			return nil, milepost.E(op, milepost.KindConflict, "%s: %w", spec.Name, err)
-		}
+	if err := spec.Startable(); err != nil {
+		return nil, err
 	}
 	log, offset, err := openLog(spec.Log)
 	if err != nil {
@@ -152,6 +142,26 @@ func Adopt(spec Spec, id Identity) (*Process, error) {
 		p.finish("gone")
 	}()
 	return p, nil
+}
+
+// Startable checks what can be checked before a start: the command, what Check wants, and that the ports are free. Kinds
+// as Start's.
+func (s Spec) Startable() error {
+	const op = "supervise: start"
+	if len(s.Argv) == 0 {
+		return milepost.E(op, milepost.KindInvalid, "%s: the command is empty", s.Name)
+	}
+	if s.Check != nil {
+		if err := s.Check(); err != nil {
+			return milepost.Wrap(op, milepost.KindInvalid, err)
+		}
+	}
+	for _, addr := range s.Ports {
+		if err := free(addr); err != nil {
+			return milepost.E(op, milepost.KindConflict, "%s: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 func (p *Process) finish(reason string) {
