@@ -25,6 +25,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	code := run(ctx, newRootCommand(), os.Args[1:])
 	stop()
 	os.Exit(code)
@@ -77,6 +78,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newQuickstartCommand(), newTrainCommand(), newRFTCommand(), newEvalCommand(), newReportCommand(),
 		newTasksCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
+		newBenchCommand(),
 	)
 	return root
 }
