@@ -80,5 +80,23 @@ func newRootCommand() *cobra.Command {
 		newTasksCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
 		newBenchCommand(),
 	)
+	blameUser(root)
 	return root
+}
+
+// blameUser makes wrong arguments of a command and of those below it wrong use.
+func blameUser(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			var usage *usageError
+			if err == nil || errors.As(err, &usage) {
+				return err
+			}
+			return &usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+		}
+	}
+	for _, sub := range c.Commands() {
+		blameUser(sub)
+	}
 }

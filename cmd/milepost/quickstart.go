@@ -38,88 +38,161 @@ func newQuickstartCommand() *cobra.Command {
 	return c
 }
 
-// pipeline carries the artifacts of a quickstart from stage to stage; all lie below dir.
+// pipeline carries the artifacts of a quickstart from stage to stage; all lie below dir. plan names them before any is
+// made.
 type pipeline struct {
 	cfg   configs.Run
 	dir   string
 	p     *progress
-	world *world
+	world *world // of tasks and demonstrations; the run has its own
+
+	tasks, demos, initial, policy string // paths
+	run                           configs.Run
 }
 
-func quickstart(ctx context.Context, cfg configs.Run, p *progress, c *cobra.Command) (err error) {
+// plan finds the path of every artifact: the key of a stage is what it depends on, the paths of earlier ones included.
+func (q *pipeline) plan() (err error) {
+	path := func(name string, key any) (out string) {
+		if err == nil {
+			out, err = orchestrator.StagePath(q.dir, name, key)
+		}
+		return out
+	}
+	q.tasks = path("tasks", q.tasksKey())
+	q.demos = path("demos", q.demosKey())
+	q.initial = path("model", q.modelKey())
+	q.policy = path("policy", q.policyKey())
+	q.run = q.cfg
+	q.run.Model, q.run.Tasks = q.policy, q.splits()
+	key := q.run
+	key.Run.Dir = ""
+	q.run.Run.Dir = path("run", key)
+	return err
+}
+
+func (q *pipeline) tasksKey() any { return []any{q.cfg.Micro, q.cfg.Run.Seed, q.cfg.Tests} }
+
+func (q *pipeline) demosKey() any {
+	c := q.cfg
+	return []any{filepath.Join(q.tasks, "demos"), c.RFT.Expert, c.RFT.Attempts, c.RFT.Accept, c.Rollout, c.Tests, c.Run.Seed}
+}
+
+func (q *pipeline) modelKey() any { return []any{q.demosFile(), q.cfg.RFT.Model} }
+
+func (q *pipeline) policyKey() any { return []any{q.initial, q.demosFile(), q.cfg.RFT.SFT} }
+
+func (q *pipeline) demosFile() string { return filepath.Join(q.demos, demosFile) }
+
+func (q *pipeline) splits() configs.TaskSets {
+	sets := configs.TaskSets{Train: filepath.Join(q.tasks, "train")}
+	if q.cfg.Micro.Validation > 0 {
+		sets.Validation = filepath.Join(q.tasks, "validation")
+	}
+	if q.cfg.Micro.Heldout > 0 {
+		sets.Heldout = filepath.Join(q.tasks, "heldout")
+	}
+	return sets
+}
+
+func quickstart(ctx context.Context, cfg configs.Run, p *progress, c *cobra.Command) error {
+	q := &pipeline{cfg: cfg, dir: cfg.Run.Dir, p: p}
+	if err := q.plan(); err != nil {
+		return err
+	}
+	done, err := (&orchestrator.Folder{Dir: q.run.Run.Dir}).Finished()
+	if err != nil {
+		return err
+	}
+	if done {
+		p.line("nothing changed: the run in %s is done", q.run.Run.Dir)
+		return finishReport(q.run, c.OutOrStdout())
+	}
 	if err := examine(cfg, p); err != nil {
 		return err
 	}
-	q := &pipeline{cfg: cfg, dir: cfg.Run.Dir, p: p}
-	// The trainer and the world are needed from the first stages on.
-	t, err := startTrainer(ctx, cfg, filepath.Join(q.dir, "logs"))
+	for _, dir := range []string{q.dir, q.run.Run.Dir} {
+		release, err := orchestrator.Lock(dir)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if err := q.carryOut(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w\nor give the same command again: what is finished is reused", err)
+		}
+		return err
+	}
+	return finishReport(q.run, c.OutOrStdout())
+}
+
+// carryOut makes what is missing, stage after stage, and trains.
+func (q *pipeline) carryOut(ctx context.Context) (err error) {
+	logs := filepath.Join(q.dir, "logs")
+	t, err := startTrainer(ctx, q.cfg, logs)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	if q.world, err = openWorld(cfg, filepath.Join(q.dir, "world")); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, q.world.close()) }()
-
-	sets, err := q.makeTasks(ctx)
-	if err != nil {
-		return err
-	}
-	demos, err := q.makeDemos(ctx, sets.demos)
-	if err != nil {
-		return err
-	}
-	initial, err := q.makeModel(ctx, t, demos)
-	if err != nil {
+	if err := q.prepare(ctx, t); err != nil {
 		return err
 	}
 	// vLLM takes one to two minutes to start: it starts with the untrained model and takes the weights later.
-	p.line("starting vLLM beside the cold start")
-	s, err := startServing(ctx, cfg, initial, filepath.Join(q.dir, "logs"), func(text string) { p.line("%s", text) })
+	q.p.line("starting vLLM beside the cold start")
+	s, err := startServing(ctx, q.cfg, q.initial, logs, func(text string) { q.p.line("%s", text) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	policy, err := q.coldStart(ctx, t, initial, demos)
-	if err != nil {
-		return err
+	guarded, release := s.guard(ctx)
+	defer release()
+	if err := q.coldStart(guarded, t); err != nil {
+		return because(ctx, guarded, err)
 	}
-	cfg.Model, cfg.Tasks = policy, sets.TaskSets
-	cfg.Run.Dir, err = orchestrator.StagePath(q.dir, "run", runKey(cfg))
-	if err != nil {
-		return err
-	}
-	started, err := orchestrator.Epochs(cfg.Run.Dir)
+	run := q.run.Run.Dir
+	started, err := orchestrator.Epochs(run)
 	if err != nil {
 		return err
 	}
 	if started > 0 {
-		p.line("going on with the run in %s", cfg.Run.Dir)
+		q.p.line("going on with the run in %s", run)
 	}
-	p.line("training: %d groups of %d episodes an update", cfg.Schedule.GroupsPerUpdate, cfg.Schedule.GroupSize)
-	if err := train(ctx, cfg, p, &machinery{world: q.world, trainer: t, serving: s}, started > 0); err != nil {
+	if err := shareLogs(run); err != nil {
 		return err
 	}
-	return finishReport(cfg, c.OutOrStdout())
+	q.p.line("training: %d groups of %d episodes an update", q.cfg.Schedule.GroupsPerUpdate, q.cfg.Schedule.GroupSize)
+	return train(ctx, q.run, q.p, &machinery{trainer: t, serving: s, locked: true}, started > 0)
 }
 
-// runKey is what the training run depends on: everything but where it lies and how the stages before it were made,
-// which the model's path stands for.
-func runKey(cfg configs.Run) configs.Run {
-	cfg.Run.Dir = ""
-	return cfg
+// prepare makes tasks, demonstrations and the untrained model.
+func (q *pipeline) prepare(ctx context.Context, t *trainer) (err error) {
+	if q.world, err = openWorld(q.cfg, filepath.Join(q.dir, "world")); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, q.world.close()) }()
+	if err := q.makeTasks(ctx); err != nil {
+		return err
+	}
+	if err := q.makeDemos(ctx); err != nil {
+		return err
+	}
+	return q.makeModel(ctx, t)
 }
 
-type microSets struct {
-	configs.TaskSets
-	demos string
+// shareLogs makes logs/ of the run folder the pipeline's own, where the identities of server and trainer lie, so that
+// `milepost train --resume` finds them as well.
+func shareLogs(run string) error {
+	link := filepath.Join(run, "logs")
+	if _, err := os.Lstat(link); err == nil {
+		return nil
+	}
+	return milepost.Wrap("share logs", milepost.KindUnavailable, os.Symlink(filepath.Join("..", "logs"), link))
 }
 
 // makeTasks makes the four micro sets; no two share a repository.
-func (q *pipeline) makeTasks(ctx context.Context) (microSets, error) {
+func (q *pipeline) makeTasks(ctx context.Context) error {
 	m := q.cfg.Micro
-	path, reused, err := orchestrator.Stage(q.dir, "tasks", []any{m, q.cfg.Run.Seed, q.cfg.Tests}, func(into string) error {
+	_, reused, err := orchestrator.Stage(q.dir, "tasks", q.tasksKey(), func(into string) error {
 		for i, set := range q.sets() {
 			if set.count == 0 {
 				continue
@@ -137,20 +210,10 @@ func (q *pipeline) makeTasks(ctx context.Context) (microSets, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return microSets{}, err
-	}
 	if reused {
-		q.p.line("tasks: reused from %s", path)
+		q.p.line("tasks: reused from %s", q.tasks)
 	}
-	sets := microSets{demos: filepath.Join(path, "demos"), TaskSets: configs.TaskSets{Train: filepath.Join(path, "train")}}
-	if m.Validation > 0 {
-		sets.Validation = filepath.Join(path, "validation")
-	}
-	if m.Heldout > 0 {
-		sets.Heldout = filepath.Join(path, "heldout")
-	}
-	return sets, nil
+	return err
 }
 
 type microSet struct {
@@ -167,44 +230,43 @@ func (q *pipeline) sets() []microSet {
 }
 
 // makeDemos lets the expert try the demonstration tasks.
-func (q *pipeline) makeDemos(ctx context.Context, tasks string) (string, error) {
-	key := []any{tasks, q.cfg.RFT.Expert, q.cfg.RFT.Attempts, q.cfg.RFT.Accept, q.cfg.Rollout, q.cfg.Tests, q.cfg.Run.Seed}
-	path, reused, err := orchestrator.Stage(q.dir, "demos", key, func(into string) error {
-		set, err := benchmarks.Load(tasks)
+func (q *pipeline) makeDemos(ctx context.Context) error {
+	_, reused, err := orchestrator.Stage(q.dir, "demos", q.demosKey(), func(into string) error {
+		set, err := benchmarks.Load(filepath.Join(q.tasks, "demos"))
 		if err != nil {
 			return err
 		}
 		return collectDemos(ctx, q.cfg, q.world, set, into, q.p)
 	})
 	if reused {
-		q.p.line("demonstrations: reused from %s", path)
+		q.p.line("demonstrations: reused from %s", q.demos)
 	}
-	return filepath.Join(path, demosFile), err
+	return err
 }
 
 // makeModel makes the tokenizer and the untrained model.
-func (q *pipeline) makeModel(ctx context.Context, t *trainer, demos string) (string, error) {
-	path, _, err := orchestrator.Stage(q.dir, "model", []any{demos, q.cfg.RFT.Model}, func(into string) error {
+func (q *pipeline) makeModel(ctx context.Context, t *trainer) error {
+	_, _, err := orchestrator.Stage(q.dir, "model", q.modelKey(), func(into string) error {
 		if err := os.Remove(into); err != nil { // the trainer makes the directory itself
 			return milepost.Wrap("make model", milepost.KindUnavailable, err)
 		}
-		return createModel(ctx, q.cfg, t, demos, into, q.p)
+		return createModel(ctx, q.cfg, t, q.demosFile(), into, q.p)
 	})
-	return path, err
+	return err
 }
 
 // coldStart fine-tunes the untrained model on the demonstrations.
-func (q *pipeline) coldStart(ctx context.Context, t *trainer, initial, demos string) (string, error) {
-	path, reused, err := orchestrator.Stage(q.dir, "policy", []any{initial, demos, q.cfg.RFT.SFT}, func(into string) error {
+func (q *pipeline) coldStart(ctx context.Context, t *trainer) error {
+	_, reused, err := orchestrator.Stage(q.dir, "policy", q.policyKey(), func(into string) error {
 		if err := os.Remove(into); err != nil {
 			return milepost.Wrap("cold start", milepost.KindUnavailable, err)
 		}
-		return fineTune(ctx, q.cfg, t, initial, demos, into, q.p)
+		return fineTune(ctx, q.cfg, t, q.initial, q.demosFile(), into, q.p)
 	})
 	if reused {
-		q.p.line("cold start: reused from %s", path)
+		q.p.line("cold start: reused from %s", q.policy)
 	}
-	return path, err
+	return err
 }
 
 // examine stops before anything is made where the machine lacks something.

@@ -53,6 +53,11 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, demos, out string
 	if _, err := os.Stat(out); err == nil {
 		return milepost.E("rft", milepost.KindConflict, "%s exists; give another --out", out)
 	}
+	release, err := orchestrator.Lock(cfg.Run.Dir)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if demos == "" {
 		if cfg.Tasks.Train == "" {
 			return milepost.E("rft", milepost.KindInvalid, "tasks.train is empty and no --demos is given")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +21,8 @@ import (
 // serving is the policy's servers: supervised or the user's own, the pool that samples from them, and the pushes.
 //
 // Invariants: after a server was started anew it serves no request until the current weights were pushed to it and the
-// canary agreed, because the gate is shut when it exits and only a push opens it. current is guarded by mu.
+// canary agreed, because the gate is shut when it exits and only a push opens it. A push waits for a server that is on
+// its way up. What stands below mu is guarded by it.
 type serving struct {
 	cfg   configs.Run
 	dir   string // of logs and of the identities of started processes
@@ -33,15 +33,17 @@ type serving struct {
 	mu      sync.Mutex
 	disk    *weights.Disk
 	version int32
-	weights string // directory of the weights served; "" = those that the server started with
+	weights string        // directory of the weights served; "" = those that the server started with
+	up      chan struct{} // closed while the server serves
 
 	cancel    context.CancelFunc
 	done      chan error
 	readyOnce sync.Once
 	ready     chan struct{} // closed once it is known whether the server serves
 	readyErr  error
+	failOnce  sync.Once
 	failed    chan struct{} // closed when the server is given up
-	failure   error
+	failure   error         // why; read only after failed is closed
 }
 
 // guard returns a context that ends, with the reason as its cause, when the server is given up.
@@ -50,11 +52,16 @@ func (s *serving) guard(ctx context.Context) (context.Context, context.CancelFun
 	go func() {
 		select {
 		case <-s.failed:
-			cancel(milepost.E("serve", milepost.KindUnavailable, "vLLM keeps failing: %w", s.failure))
+			cancel(s.failure)
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() { cancel(nil) }
+}
+
+// fail gives the server up, the first time only.
+func (s *serving) fail(err error) {
+	s.failOnce.Do(func() { s.failure = err; close(s.failed) })
 }
 
 // settle says, the first time only, that the server serves or why it never will.
@@ -65,10 +72,10 @@ func (s *serving) settle(err error) {
 // startServing starts the server (or takes the configured URLs) with the given model and returns at once; waitReady
 // waits until it serves.
 func startServing(ctx context.Context, cfg configs.Run, model, dir string, say func(string)) (*serving, error) {
-	s := &serving{cfg: cfg, dir: dir, say: say, done: make(chan error, 1), ready: make(chan struct{}), failed: make(chan struct{})}
+	s := &serving{cfg: cfg, dir: dir, say: say, done: make(chan error, 1), ready: make(chan struct{}), failed: make(chan struct{}), up: make(chan struct{})}
 	server := cfg.Server
 	server.Model = model
-	service, err := s.service(&server)
+	service, err := s.service(ctx, &server)
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +91,14 @@ func startServing(ctx context.Context, cfg configs.Run, model, dir string, say f
 		return nil, err
 	}
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if service == nil {
-		s.settle(nil)
-		s.done <- nil
-		return s, nil
-	}
 	go func() {
+		if service == nil {
+			close(s.up)
+			s.settle(nil)
+			s.pool.Run(ctx) // nobody supervises the user's servers: their health is asked for
+			s.done <- nil
+			return
+		}
 		err := service.Run(ctx)
 		s.settle(errors.Join(err, ctx.Err())) // matters only where it ended before it was ready
 		s.done <- err
@@ -98,8 +107,8 @@ func startServing(ctx context.Context, cfg configs.Run, model, dir string, say f
 }
 
 // service prepares the supervised server, nil where the user's own are used. A server of an earlier epoch that still
-// runs is adopted at its port.
-func (s *serving) service(server *vllm.ServerConfig) (*supervise.Service, error) {
+// runs is adopted at its port if it was started for such a model and with such settings; any other is ended first.
+func (s *serving) service(ctx context.Context, server *vllm.ServerConfig) (*supervise.Service, error) {
 	if len(server.URLs) > 0 {
 		return nil, nil
 	}
@@ -110,10 +119,20 @@ func (s *serving) service(server *vllm.ServerConfig) (*supervise.Service, error)
 			return nil, err
 		}
 	}
-	old := s.readIdentity()
-	if old != nil && old.Identity.Alive() {
+	serves, err := servesWhat(*server, environment)
+	if err != nil {
+		return nil, err
+	}
+	old := readIdentity(s.identityFile())
+	adopt := old != nil && old.Serves == serves && old.Identity.Alive()
+	if adopt {
 		server.Port = old.Port
-	} else {
+	} else if old != nil {
+		if _, err := supervise.Reap(ctx, []supervise.Identity{old.Identity}, 15*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	if !adopt {
 		with, err := server.WithPort()
 		if err != nil {
 			return nil, err
@@ -127,21 +146,28 @@ func (s *serving) service(server *vllm.ServerConfig) (*supervise.Service, error)
 	if err != nil {
 		return nil, err
 	}
-	service := &supervise.Service{Spec: spec, Restart: supervise.DefaultRestart(), Notify: s.notify(server.Port)}
-	if old != nil {
+	service := &supervise.Service{Spec: spec, Restart: supervise.DefaultRestart(), Notify: s.notify(server.Port, serves)}
+	if adopt {
 		service.Adopt = &old.Identity
+		return service, nil
 	}
-	return service, nil
+	return service, spec.Startable()
 }
 
-// notify keeps the gate and the journal of identities in step with the server.
-func (s *serving) notify(port int) func(supervise.Event) {
+// notify keeps the gate and the stored identity in step with the server.
+func (s *serving) notify(port int, serves string) func(supervise.Event) {
 	starts := 0
 	return func(e supervise.Event) {
 		switch e.Kind {
 		case supervise.EventStarted, supervise.EventAdopted:
-			s.writeIdentity(serverIdentity{Identity: e.Identity, Port: port})
+			if e.Kind == supervise.EventAdopted {
+				s.say(fmt.Sprintf("vLLM of the run's last start still serves (process %d): adopted", e.Identity.PID))
+			}
+			if err := writeIdentity(s.identityFile(), serverIdentity{Identity: e.Identity, Port: port, Serves: serves}); err != nil {
+				s.say(fmt.Sprintf("the server's identity could not be stored, so a resumed run cannot adopt it: %v", err))
+			}
 		case supervise.EventReady:
+			close(s.upNow())
 			if starts++; starts == 1 {
 				s.settle(nil)
 				return
@@ -153,27 +179,61 @@ func (s *serving) notify(port int) func(supervise.Event) {
 				return
 			}
 			s.pool.Pause()
+			s.down()
 			s.say(fmt.Sprintf("vLLM ended (%s); starting it again in %v", e.Exit.Reason, e.Wait.Round(time.Millisecond)))
 		case supervise.EventGaveUp:
-			s.failure = e.Err
-			close(s.failed)
+			s.fail(milepost.E("serve", milepost.KindUnavailable, "vLLM keeps failing: %w", e.Err))
 		}
 	}
 }
 
-func (s *serving) pushAgain() {
+// down makes pushes wait for the next start; those that wait already go on waiting.
+func (s *serving) down() {
 	s.mu.Lock()
-	disk, version, dir := s.disk, s.version, s.weights
-	s.mu.Unlock()
-	if disk == nil {
-		s.pool.Resume() // nothing was ever pushed: it serves the model it was started with
-		return
+	defer s.mu.Unlock()
+	select {
+	case <-s.up:
+		s.up = make(chan struct{})
+	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if _, err := disk.Push(ctx, version, dir); err != nil {
-		s.say(fmt.Sprintf("push after a restart failed, the gate stays shut: %v", err))
+}
+
+// upNow is the channel that is closed while the server serves.
+func (s *serving) upNow() chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.up
+}
+
+// pushAgain serves the current weights from a server that was started anew. The run may be in the middle of an update:
+// then the canary, which asks the trainer, refuses the old weights, and the push of the new ones is awaited.
+func (s *serving) pushAgain() {
+	const attempts = 10
+	var err error
+	for range attempts {
+		s.mu.Lock()
+		disk, version, dir, up := s.disk, s.version, s.weights, s.up
+		s.mu.Unlock()
+		if disk == nil {
+			s.pool.Resume() // nothing was ever pushed: it serves the model it was started with
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		_, err = disk.Push(ctx, version, dir)
+		cancel()
+		if err == nil {
+			s.say(fmt.Sprintf("weights v%d are served again; canary agrees", version))
+			return
+		}
+		time.Sleep(2 * time.Second)
+		s.mu.Lock()
+		over := s.version != version || s.up != up // a newer push or another start has taken over
+		s.mu.Unlock()
+		if over {
+			return
+		}
 	}
+	s.fail(milepost.E("serve", milepost.KindUnavailable, "the weights could not be pushed to the restarted server: %w", err))
 }
 
 // waitReady returns once the server can serve and its chat template was found fit for token-exact rollouts.
@@ -214,46 +274,33 @@ func (s *serving) addresses() []string {
 // Push implements orchestrator.Weights.
 func (s *serving) Push(ctx context.Context, version int32, dir string) (map[string]float64, error) {
 	s.mu.Lock()
-	disk := s.disk
+	disk, up := s.disk, s.up
 	s.version, s.weights = version, dir
 	s.mu.Unlock()
 	if disk == nil {
 		return nil, milepost.E("push", milepost.KindInternal, "no pusher")
 	}
+	select {
+	case <-up:
+	case <-s.failed:
+		return nil, s.failure
+	case <-ctx.Done():
+		return nil, milepost.Wrap("push", milepost.KindCanceled, context.Cause(ctx))
+	}
 	report, err := disk.Push(ctx, version, dir)
 	return report.Metrics(), err
 }
 
-// close stops a server that this process started.
+// close stops a server that this process started or adopted. Why a server was given up was told before.
 func (s *serving) close() error {
 	s.cancel()
 	err := <-s.done
+	select {
+	case <-s.failed:
+		err = nil
+	default:
+	}
 	return errors.Join(err, os.RemoveAll(s.identityFile()))
 }
 
-// serverIdentity is what a resumed run needs to adopt the server.
-type serverIdentity struct {
-	Identity supervise.Identity `json:"identity"`
-	Port     int                `json:"port"`
-}
-
 func (s *serving) identityFile() string { return filepath.Join(s.dir, "vllm-0.json") }
-
-func (s *serving) readIdentity() *serverIdentity {
-	var id serverIdentity
-	b, err := os.ReadFile(s.identityFile())
-	if err != nil || json.Unmarshal(b, &id) != nil {
-		return nil
-	}
-	return &id
-}
-
-func (s *serving) writeIdentity(id serverIdentity) {
-	b, err := json.Marshal(id)
-	if err == nil {
-		err = os.WriteFile(s.identityFile(), b, 0o644)
-	}
-	if err != nil {
-		s.say(fmt.Sprintf("the server's identity could not be stored, so a resumed run cannot adopt it: %v", err))
-	}
-}

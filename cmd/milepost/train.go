@@ -48,13 +48,17 @@ func newTrainCommand() *cobra.Command {
 	return c
 }
 
-// loadRun reads the configuration of a new run or that of the run to resume.
+// loadRun reads the configuration of a new run or that of the run to resume. Its folders become absolute, so that a run
+// can be resumed from anywhere.
 func loadRun(flags configFlags, resume string) (configs.Run, error) {
 	if resume != "" {
 		if flags.file != "" || len(flags.set) > 0 {
 			return configs.Run{}, &usageError{errors.New("--resume takes the saved configuration; leave -c and --set out")}
 		}
 		flags.file = filepath.Join(resume, "config.yaml")
+		if _, err := os.Stat(flags.file); err != nil {
+			return configs.Run{}, milepost.E("resume", milepost.KindNotFound, "%s holds no run to resume: %w", resume, err)
+		}
 	}
 	cfg, err := flags.load()
 	if err != nil {
@@ -63,16 +67,23 @@ func loadRun(flags configFlags, resume string) (configs.Run, error) {
 	if resume != "" {
 		cfg.Run.Dir = resume
 	}
-	cfg.Run.Dir, err = filepath.Abs(cfg.Run.Dir)
-	return cfg, milepost.Wrap("train", milepost.KindInvalid, err)
+	for _, dir := range []*string{&cfg.Run.Dir, &cfg.Model, &cfg.Tasks.Train, &cfg.Tasks.Validation, &cfg.Tasks.Heldout} {
+		if *dir == "" {
+			continue
+		}
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return cfg, milepost.Wrap("load configuration", milepost.KindInvalid, err)
+		}
+	}
+	return cfg, nil
 }
 
 // machinery is what a run works with. Parts that are set were started by the caller and stay the caller's; the rest is
 // started when needed and stopped at the end.
 type machinery struct {
-	world   *world
 	trainer *trainer
 	serving *serving
+	locked  bool // the caller holds the run folder
 }
 
 // train runs a training run from its beginning or from where its journal ends.
@@ -81,45 +92,47 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	if err != nil {
 		return err
 	}
+	if err := checkModel(cfg); err != nil {
+		return err
+	}
+	if !m.locked {
+		release, err := orchestrator.Lock(cfg.Run.Dir)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	folder, epoch, err := openRun(cfg, resume)
 	if err != nil {
 		return err
 	}
-	own := *m
-	if own.world == nil {
-		if own.world, err = openWorld(cfg, cfg.Run.Dir); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, own.world.close()) }()
+	if done, err := folder.Finished(); err != nil {
+		return err
+	} else if done {
+		p.line("the run in %s is done", cfg.Run.Dir)
+		return nil
 	}
-	warn := func(e error) { p.line("warning: %v", e) }
-	probes, err := openProbing(ctx, cfg, own.world, cfg.Run.Dir, runID(cfg), epoch, tasks, warn)
+	defer func() { err = goOn(ctx, err, cfg.Run.Dir) }()
+	w, err := openWorld(cfg, cfg.Run.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	probes, err := openProbing(ctx, cfg, w, cfg.Run.Dir, runID(cfg), epoch, tasks, func(e error) { p.line("warning: %v", e) })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, probes.close()) }()
-	logs := folder.Path("logs")
-	if own.serving == nil {
-		p.line("starting vLLM (one to two minutes on two cores)")
-		if own.serving, err = startServing(ctx, cfg, absolute(cfg.Model), logs, func(s string) { p.line("%s", s) }); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, own.serving.close()) }()
-	}
-	if own.trainer == nil {
-		if own.trainer, err = startTrainer(ctx, cfg, logs); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, own.trainer.close()) }()
-	}
-	if err := readyToPush(ctx, cfg, own); err != nil {
+	own := *m
+	defer func() { err = errors.Join(err, own.stop(m)) }()
+	if err := own.start(ctx, cfg, p, folder.Path("logs")); err != nil {
 		return err
 	}
-	engine, err := credit.New(cfg.Credit)
+	rolls, err := newRollouts(cfg, w, own.serving.model, probes)
 	if err != nil {
 		return err
 	}
-	rolls, err := newRollouts(cfg, own.world, own.serving.model, probes)
+	engine, err := credit.New(cfg.Credit)
 	if err != nil {
 		return err
 	}
@@ -130,20 +143,79 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 		return err
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
-	guarded, release := own.serving.guard(ctx)
+	guarded, release := own.guard(ctx)
 	defer release()
 	if err := runner.Run(guarded); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w; go on with: milepost train --resume %s", err, cfg.Run.Dir)
-		}
-		return err
+		return because(ctx, guarded, err)
 	}
 	p.line("stopped by %s", runner.StopReason())
 	return nil
 }
 
+// start starts what the caller has not: the server, and beside it the trainer, which becomes the canary's judge.
+func (m *machinery) start(ctx context.Context, cfg configs.Run, p *progress, logs string) (err error) {
+	if m.serving == nil {
+		if len(cfg.Server.URLs) == 0 {
+			p.line("starting vLLM (one to two minutes on two cores)")
+		}
+		if m.serving, err = startServing(ctx, cfg, cfg.Model, logs, func(s string) { p.line("%s", s) }); err != nil {
+			return err
+		}
+	}
+	guarded, release := m.serving.guard(ctx) // a server that cannot start is not found out behind the trainer
+	defer release()
+	if m.trainer == nil {
+		if m.trainer, err = startTrainer(guarded, cfg, logs); err != nil {
+			return because(ctx, guarded, err)
+		}
+	}
+	return because(ctx, guarded, readyToPush(guarded, cfg, m))
+}
+
+// stop ends what the caller of train did not start.
+func (m *machinery) stop(callers *machinery) error {
+	var err error
+	if m.trainer != nil && callers.trainer == nil {
+		err = m.trainer.close()
+	}
+	if m.serving != nil && callers.serving == nil {
+		err = errors.Join(err, m.serving.close())
+	}
+	return err
+}
+
+// guard returns a context that ends, with the reason as its cause, when the run has lost its server or its trainer.
+func (m *machinery) guard(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, serving := m.serving.guard(ctx)
+	ctx, trainer := m.trainer.guard(ctx)
+	return ctx, func() { trainer(); serving() }
+}
+
+// because returns, in place of an error, why guarded ended if it was not ctx that ended it.
+func because(ctx, guarded context.Context, err error) error {
+	if err != nil && ctx.Err() == nil && guarded.Err() != nil {
+		return context.Cause(guarded)
+	}
+	return err
+}
+
+// goOn says behind the error of a run how to go on with it.
+func goOn(ctx context.Context, err error, dir string) error {
+	if err == nil {
+		return nil
+	}
+	started, broken := orchestrator.Epochs(dir)
+	switch {
+	case broken != nil:
+		return errors.Join(err, broken)
+	case started > 0 || ctx.Err() != nil:
+		return fmt.Errorf("%w\ngo on with: milepost train --resume %s", err, dir)
+	}
+	return err
+}
+
 // readyToPush waits for the server and gives it the trainer as the canary's judge.
-func readyToPush(ctx context.Context, cfg configs.Run, m machinery) error {
+func readyToPush(ctx context.Context, cfg configs.Run, m *machinery) error {
 	if err := m.serving.waitReady(ctx); err != nil {
 		return err
 	}
@@ -159,15 +231,25 @@ func runID(cfg configs.Run) string {
 	return fmt.Sprintf("%s-%d", filepath.Base(cfg.Run.Dir), cfg.Run.Seed)
 }
 
+// checkModel says what the directory of the model lacks before anything is started for it.
+func checkModel(cfg configs.Run) error {
+	if cfg.Model == "" {
+		return milepost.E("check model", milepost.KindInvalid, "model is empty; it must name the directory of the model to start from")
+	}
+	server := cfg.Server
+	server.Model = cfg.Model
+	if err := server.CheckModel(); err != nil {
+		return err
+	}
+	if found, _ := filepath.Glob(filepath.Join(cfg.Model, "tokenizer*")); len(found) < 2 {
+		return milepost.E("check model", milepost.KindNotFound, "model directory %s has a tokenizer_config.json but no tokenizer.json or tokenizer.model", cfg.Model)
+	}
+	return nil
+}
+
 // openRun opens the run folder, keeps the resolved configuration in it, and counts epochs.
 func openRun(cfg configs.Run, resume bool) (*orchestrator.Folder, uint64, error) {
 	const op = "open run"
-	if cfg.Model == "" {
-		return nil, 0, milepost.E(op, milepost.KindInvalid, "model is empty; it must name the directory of the model to start from")
-	}
-	if info, err := os.Stat(cfg.Model); err != nil || !info.IsDir() {
-		return nil, 0, milepost.E(op, milepost.KindNotFound, "model directory %s does not exist", cfg.Model)
-	}
 	dir := cfg.Run.Dir
 	started, err := orchestrator.Epochs(dir)
 	if err != nil {
@@ -176,10 +258,7 @@ func openRun(cfg configs.Run, resume bool) (*orchestrator.Folder, uint64, error)
 	if started > 0 && !resume {
 		return nil, 0, milepost.E(op, milepost.KindConflict, "%s holds a run already; go on with --resume %s, or give another run.dir", dir, dir)
 	}
-	if started == 0 && resume {
-		return nil, 0, milepost.E(op, milepost.KindNotFound, "%s holds no run to resume", dir)
-	}
-	folder, err := orchestrator.OpenFolder(dir, orchestrator.Header{Name: cfg.Run.Name, Seed: uint64(cfg.Run.Seed), Model: absolute(cfg.Model)})
+	folder, err := orchestrator.OpenFolder(dir, orchestrator.Header{Name: cfg.Run.Name, Seed: uint64(cfg.Run.Seed), Model: cfg.Model})
 	if err != nil {
 		return nil, 0, err
 	}

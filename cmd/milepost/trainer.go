@@ -46,12 +46,56 @@ func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	client, err := trainerbridge.Dial(ctx, address)
+	dial, release := t.guard(ctx) // a trainer that ends at once is not waited for
+	defer release()
+	client, err := trainerbridge.Dial(dial, address)
+	if err != nil && ctx.Err() == nil && dial.Err() != nil {
+		err = context.Cause(dial)
+	}
 	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	t.Client = client
 	return t, nil
+}
+
+// guard returns a context that ends, with the reason as its cause, when the trainer process ends.
+func (t *trainer) guard(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if t.process != nil {
+		go func() {
+			select {
+			case <-t.process.Done():
+				exit := t.process.Exit()
+				cancel(milepost.E("trainer", milepost.KindUnavailable, "the trainer process %d ended (%s)%s", t.process.Identity().PID, exit.Reason, lastLines(exit.Tail)))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, func() { cancel(nil) }
+}
+
+// lastLines puts the end of a process's log behind an error.
+func lastLines(tail string) string {
+	if tail == "" {
+		return ""
+	}
+	return "; the last lines of its log:\n" + tail
+}
+
+// startTrainerBeside starts the trainer in the background; the function it returns waits for it.
+func startTrainerBeside(ctx context.Context, cfg configs.Run, dir string) func() (*trainer, error) {
+	var t *trainer
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t, err = startTrainer(ctx, cfg, dir)
+	}()
+	return func() (*trainer, error) {
+		<-done
+		return t, err
+	}
 }
 
 func (t *trainer) start(ctx context.Context, log string) (string, error) {

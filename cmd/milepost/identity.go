@@ -1,0 +1,61 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/orchestrator/supervise"
+)
+
+// serverIdentity is what a resumed run needs to adopt the server.
+type serverIdentity struct {
+	Identity supervise.Identity `json:"identity"`
+	Port     int                `json:"port"`
+	Serves   string             `json:"serves"` // servesWhat of it
+}
+
+// servesWhat stands for everything that decides what a server can be used for: its settings, and of its model the
+// shape and the tokenizer, not the weights, which are pushed.
+func servesWhat(server vllm.ServerConfig, environment string) (string, error) {
+	const op = "identify server"
+	h := sha256.New()
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
+		b, err := os.ReadFile(filepath.Join(server.Model, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+		_, _ = h.Write(append(b, 0)) // a hash takes everything
+	}
+	server.Model, server.Port = "", 0
+	b, err := json.Marshal([]any{environment, server})
+	if err != nil {
+		return "", milepost.Wrap(op, milepost.KindInternal, err)
+	}
+	_, _ = h.Write(b)
+	return hex.EncodeToString(h.Sum(nil)[:12]), nil
+}
+
+// readIdentity returns nil where no server was left behind.
+func readIdentity(path string) *serverIdentity {
+	var id serverIdentity
+	b, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(b, &id) != nil {
+		return nil
+	}
+	return &id
+}
+
+func writeIdentity(path string, id serverIdentity) error {
+	b, err := json.Marshal(id)
+	if err == nil {
+		err = os.WriteFile(path, b, 0o644)
+	}
+	return milepost.Wrap("store the server's identity", milepost.KindUnavailable, err)
+}
