@@ -14,7 +14,9 @@ import (
 
 // ServerConfig says which vLLM serves the policy: one that Milepost starts and supervises, or, with URLs, one's own.
 type ServerConfig struct {
-	URLs    []string `yaml:"urls"`    // base addresses of servers that run already; nothing is started then. They need the flags that a started one gets: --generation-config vllm --logprobs-mode processed_logprobs --enable-scale-out, and VLLM_SERVER_DEV_MODE=1
+	// URLs are base addresses of servers that run already; nothing is started then. They need the flags that a started one
+	// gets: --generation-config vllm --logprobs-mode processed_logprobs --enable-scale-out, and VLLM_SERVER_DEV_MODE=1.
+	URLs    []string `yaml:"urls"`
 	Command []string `yaml:"command"` // how to start vLLM, for example ["vllm", "serve"]; empty = the pinned server environment
 
 	Model        string            `yaml:"model"`         // filled in by a run: the directory it serves (config.json, tokenizer, safetensors)
