@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     s = sub.add_parser("serve", help="serve the trainer over gRPC")
     s.add_argument("--listen", required=True, help="HOST:PORT (port 0 = any free one) or unix:/path")
     s.add_argument("--address-file", default="", help="gets the address once the server answers")
-    s.add_argument("--threads", type=int, default=0, help="threads of PyTorch; 0 = one a core")
+    s.add_argument("--threads", type=int, default=0, help="threads of PyTorch; 0 = OMP_NUM_THREADS, or else one a core")
     c = sub.add_parser("create", help="train a tokenizer and write a tiny model with it")
     c.add_argument("--corpus", required=True, help="text, or demonstrations where it ends in .jsonl")
     c.add_argument("--out", required=True)
@@ -72,7 +72,7 @@ def run(args) -> int:
 
         from milepost_trainer import server
 
-        torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
+        torch.set_num_threads(args.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
         stopping = threading.Event()
         for s in (signal.SIGTERM, signal.SIGINT):
             signal.signal(s, lambda *_: stopping.set())

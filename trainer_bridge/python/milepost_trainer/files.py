@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import errno
+import glob
 import os
 import shutil
 
@@ -19,8 +20,8 @@ def directory(path: str, sync: bool = False):
     """
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
+    remove_left_over(path)
     tmp = f"{path}.tmp-{os.getpid()}"
-    shutil.rmtree(tmp, ignore_errors=True)
     os.mkdir(tmp)
     try:
         yield tmp
@@ -36,6 +37,14 @@ def directory(path: str, sync: bool = False):
             fsync(os.path.dirname(path))
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
+
+
+def remove_left_over(path: str) -> None:
+    """Removes temporary directories of processes that were killed before they could (and of this one)."""
+    for old in glob.glob(glob.escape(path) + ".tmp-*"):
+        owner = old.rsplit("-", 1)[1]
+        if owner.isdigit() and (int(owner) == os.getpid() or not os.path.exists(f"/proc/{owner}")):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def fsync(path: str) -> None:

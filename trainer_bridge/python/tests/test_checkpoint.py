@@ -74,10 +74,12 @@ def test_a_failed_save_keeps_the_old_one(tiny, tmp_path, monkeypatch):
 
 
 def test_replacing_swaps_whole_directories(tmp_path):
+    (tmp_path / "d.tmp-999999999" / "x").mkdir(parents=True)  # of a process that was killed
+    (tmp_path / "other.tmp-999999999").mkdir()
     for text in ("old", "new"):
         with files.directory(str(tmp_path / "d")) as tmp, open(os.path.join(tmp, text), "w") as f:
             f.write(text)
-    assert os.listdir(tmp_path) == ["d"] and os.listdir(tmp_path / "d") == ["new"]
+    assert sorted(os.listdir(tmp_path)) == ["d", "other.tmp-999999999"] and os.listdir(tmp_path / "d") == ["new"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
