@@ -32,19 +32,32 @@ func printBench(out io.Writer, r benchReport) error {
 	return printGoBenchmarks(out, r.Micro)
 }
 
+// printBenchSection writes what the variants cost, then what happened to their probes.
 func printBenchSection(out io.Writer, s benchSection) error {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")+"\t") }
-	row("", "episodes", "to none", "barrier", "to none", "hidden", "unwaited", "overlap", "queue", "run", "probes", "runs", "runs/s", "trusted", "late", "wire/run", "n")
+	times := [][]string{{"", "episodes", "to none", "barrier", "to none", "hidden", "unwaited", "overlap", "batches"}}
+	probes := [][]string{{"", "queue", "run", "probes", "runs", "runs/s", "trusted", "late", "wire/run"}}
 	for _, r := range s.Rows {
 		var hidden *float64
 		if r.Hidden != nil {
 			hidden = &r.Hidden.Median
 		}
-		row(r.Name, fmt.Sprintf("%.2f s", r.Episodes.Median), ratio(r.EpisodesRatio), fmt.Sprintf("%.2f s", r.Barrier.Median), ratio(r.BarrierRatio),
-			share(hidden), share(r.HiddenShare), share(r.OverlapShare),
-			fmt.Sprintf("%.0f ms", r.QueueMS), fmt.Sprintf("%.0f ms", r.RunMS), fmt.Sprintf("%.0f", r.Probes), fmt.Sprintf("%.0f", r.Runs),
-			fmt.Sprintf("%.1f", r.RunsPerS), fmt.Sprintf("%.3f", r.TrustedShare), fmt.Sprint(r.Late), fmt.Sprintf("%.1f kB", r.WireProber/1000), fmt.Sprint(r.Batches))
+		times = append(times, []string{r.Name, fmt.Sprintf("%.2f s", r.Episodes.Median), ratio(r.EpisodesRatio),
+			fmt.Sprintf("%.2f s", r.Barrier.Median), ratio(r.BarrierRatio), share(hidden), share(r.HiddenShare), share(r.OverlapShare), fmt.Sprint(r.Batches)})
+		probes = append(probes, []string{r.Name, fmt.Sprintf("%.0f ms", r.QueueMS), fmt.Sprintf("%.0f ms", r.RunMS), fmt.Sprintf("%.0f", r.Probes),
+			fmt.Sprintf("%.0f", r.Runs), fmt.Sprintf("%.1f", r.RunsPerS), fmt.Sprintf("%.3f", r.TrustedShare), fmt.Sprint(r.Late), fmt.Sprintf("%.1f kB", r.WireProber/1000)})
+	}
+	if err := printTable(out, times); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	return printTable(out, probes)
+}
+
+// printTable writes rows with their cells to the right of their columns.
+func printTable(out io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, r := range rows {
+		fmt.Fprintln(t, strings.Join(r, "\t")+"\t")
 	}
 	return milepost.Wrap("bench: print", milepost.KindUnavailable, t.Flush())
 }
@@ -78,7 +91,8 @@ func printGoBenchmarks(out io.Writer, all []goBenchmark) error {
 				more = append(more, fmt.Sprintf("%.4g %s", b.Values[unit], unit))
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", b.Package, b.Name, siTime(b.Values["ns/op"]), strings.Join(more, ", "))
+		cells := append([]string{b.Package, b.Name, siTime(b.Values["ns/op"])}, more...)
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return milepost.Wrap("bench: print", milepost.KindUnavailable, t.Flush())
 }
