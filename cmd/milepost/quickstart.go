@@ -129,12 +129,17 @@ func quickstart(ctx context.Context, cfg configs.Run, p *progress, c *cobra.Comm
 // carryOut makes what is missing, stage after stage, and trains.
 func (q *pipeline) carryOut(ctx context.Context) (err error) {
 	logs := filepath.Join(q.dir, "logs")
-	t, err := startTrainer(ctx, q.cfg, logs)
+	trainer := startTrainerBeside(ctx, q.cfg, logs)
+	prepared := q.prepare(ctx)
+	t, err := trainer()
 	if err != nil {
-		return err
+		return errors.Join(prepared, err)
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	if err := q.prepare(ctx, t); err != nil {
+	if prepared != nil {
+		return prepared
+	}
+	if err := q.makeModel(ctx, t); err != nil {
 		return err
 	}
 	// vLLM takes one to two minutes to start: it starts with the untrained model and takes the weights later.
@@ -164,8 +169,8 @@ func (q *pipeline) carryOut(ctx context.Context) (err error) {
 	return train(ctx, q.run, q.p, &machinery{trainer: t, serving: s, locked: true}, started > 0)
 }
 
-// prepare makes tasks, demonstrations and the untrained model.
-func (q *pipeline) prepare(ctx context.Context, t *trainer) (err error) {
+// prepare makes tasks and demonstrations.
+func (q *pipeline) prepare(ctx context.Context) (err error) {
 	if q.world, err = openWorld(q.cfg, filepath.Join(q.dir, "world")); err != nil {
 		return err
 	}
@@ -173,10 +178,7 @@ func (q *pipeline) prepare(ctx context.Context, t *trainer) (err error) {
 	if err := q.makeTasks(ctx); err != nil {
 		return err
 	}
-	if err := q.makeDemos(ctx); err != nil {
-		return err
-	}
-	return q.makeModel(ctx, t)
+	return q.makeDemos(ctx)
 }
 
 // shareLogs makes logs/ of the run folder the pipeline's own, where the identities of server and trainer lie, so that

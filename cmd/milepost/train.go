@@ -132,11 +132,7 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	if err != nil {
 		return err
 	}
-	engine, err := credit.New(cfg.Credit)
-	if err != nil {
-		return err
-	}
-	runner, err := orchestrator.NewRunner(cfg.Schedule, folder, uint64(cfg.Run.Seed), split, tasks, engine, orchestrator.Deps{
+	runner, err := newRunner(cfg, folder, split, tasks, orchestrator.Deps{
 		Rollouts: rolls, Probes: probes, Learner: own.trainer, Weights: own.serving, Now: time.Now, Report: p.report,
 	})
 	if err != nil {
@@ -150,6 +146,14 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	}
 	p.line("stopped by %s", runner.StopReason())
 	return nil
+}
+
+func newRunner(cfg configs.Run, folder *orchestrator.Folder, split orchestrator.Tasks, tasks []*milepost.Task, deps orchestrator.Deps) (*orchestrator.Runner, error) {
+	engine, err := credit.New(cfg.Credit)
+	if err != nil {
+		return nil, err
+	}
+	return orchestrator.NewRunner(cfg.Schedule, folder, uint64(cfg.Run.Seed), split, tasks, engine, deps)
 }
 
 // start starts what the caller has not: the server, and beside it the trainer, which becomes the canary's judge.
