@@ -20,10 +20,11 @@ const (
 	HintNone     Hint = "none"     // the failing tests alone
 	HintFile     Hint = "file"     // and the file of each fault
 	HintFunction Hint = "function" // and its function
+	HintLine     Hint = "line"     // and its line: for a policy too small to search
 )
 
 var (
-	hints  = []Hint{HintNone, HintFile, HintFunction}
+	hints  = []Hint{HintNone, HintFile, HintFunction, HintLine}
 	splits = []string{"", "train", "validation", "heldout"}
 )
 

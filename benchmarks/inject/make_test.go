@@ -166,3 +166,15 @@ func TestStatementShowsMessagesWithoutAddresses(t *testing.T) {
 		t.Errorf("statement:\n%s\nwant\n%s", got, want)
 	}
 }
+
+func TestLineHintCountsInTheFaultyFile(t *testing.T) {
+	set := []mutant{
+		{Path: "p/m.py", Function: "g", Line: 30, Start: 500, Old: "1", New: "2"},
+		{Path: "p/m.py", Function: "f", Line: 10, Start: 100, Old: "    if x:\n        return\n"},
+		{Path: "p/n.py", Function: "h", Line: 5, Start: 900, Old: "a", New: "b"},
+	}
+	want := "Look at g in p/m.py, line 28, f in p/m.py, line 10, h in p/n.py, line 5.\n"
+	if got := hint(HintLine, set); got != want {
+		t.Errorf("hint %q, want %q", got, want)
+	}
+}

@@ -59,14 +59,28 @@ func hint(h Hint, set []mutant) string {
 	var places []string
 	for _, x := range set {
 		p := x.Path
-		if h == HintFunction {
+		switch h {
+		case HintFunction:
 			p = fmt.Sprintf("%s in %s", x.Function, x.Path)
+		case HintLine:
+			p = fmt.Sprintf("%s in %s, line %d", x.Function, x.Path, faultyLine(x, set))
 		}
 		if !slices.Contains(places, p) {
 			places = append(places, p)
 		}
 	}
 	return "Look at " + strings.Join(places, ", ") + ".\n"
+}
+
+// faultyLine is the line of x in the file with the whole set in place: faults above it may have removed lines.
+func faultyLine(x mutant, set []mutant) int {
+	line := x.Line
+	for _, y := range set {
+		if y.Path == x.Path && y.Start < x.Start {
+			line += strings.Count(y.New, "\n") - strings.Count(y.Old, "\n")
+		}
+	}
+	return line
 }
 
 // failureReasons reads the messages of failing tests from the short summary: "FAILED <id> - <reason>".

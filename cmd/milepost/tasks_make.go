@@ -114,7 +114,7 @@ func newTasksMakeInjectCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Families, "families", nil, fmt.Sprintf("families of faults (default: all of %v)", inject.Families))
 	f.StringSliceVar(&cfg.Sources, "sources", nil, "files to put faults into (default: every module that is no test)")
 	f.StringSliceVar(&cfg.Tests, "tests", nil, "test files to run (default: all that pytest finds)")
-	f.StringVar(&hint, "hint", string(inject.HintNone), "what the statement names besides failing tests: none, file or function")
+	f.StringVar(&hint, "hint", string(inject.HintNone), "what the statement names besides failing tests: none, file, function or line")
 	f.Float64Var(&cfg.MaxFail, "max-fail", .5, "largest share of the suite that a fault may break")
 	f.DurationVar(&cfg.Timeout, "timeout", 0, "of one run of the tests (default: ten times the healthy run, at least 10 s)")
 	f.StringVar(&cfg.Cache, "cache", "", "folder of downloaded distributions (default: below the user's cache folder)")

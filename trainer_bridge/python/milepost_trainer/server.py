@@ -226,7 +226,7 @@ def serve(listen: str, address_file: str = "", stopping: threading.Event | None 
             ("grpc.max_receive_message_length", MAX_MESSAGE),
             ("grpc.max_send_message_length", MAX_MESSAGE),
             ("grpc.so_reuseport", 0),  # a port in use is an error
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # the client pings every 30 s; the default ends long steps
             ("grpc.keepalive_permit_without_calls", 1),
         ],
     )
