@@ -34,7 +34,7 @@ func servesWhat(server vllm.ServerConfig, environment string) (string, error) {
 		_, _ = h.Write(append(b, 0)) // a hash takes everything
 	}
 	server.Model, server.Port = "", 0
-	b, err := json.Marshal([]any{environment, server})
+	b, err := json.Marshal([]any{server.Host, server.Argv(environment), server.Environ()})
 	if err != nil {
 		return "", milepost.Wrap(op, milepost.KindInternal, err)
 	}
