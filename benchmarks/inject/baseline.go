@@ -30,7 +30,6 @@ type healthy struct {
 // measure makes a repository of the healthy files in dir and finds the tests that pass in every run. Tests that do not
 // are deselected on the command line, so that a report holds the task's tests and no others.
 func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *benchmarks.Checker, dir string) (*healthy, error) {
-	const op = "inject: baseline"
 	sources, err := sourcesOf(cfg, files)
 	if err != nil {
 		return nil, err

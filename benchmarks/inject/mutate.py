@@ -12,15 +12,33 @@ named after it and an entry in FAMILIES.
 """
 
 import ast
+import itertools
 import json
 import re
 import sys
 
-BINARY = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "+"), ast.Div: ("/", "*"),
-          ast.FloorDiv: ("//", "%"), ast.Mod: ("%", "//"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&")}
-COMPARE = {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Lt: ("<", ">"), ast.Gt: (">", "<"),
-           ast.LtE: ("<=", ">="), ast.GtE: (">=", "<="), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
-           ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is")}
+BINARY = {
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "+"),
+    ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "%"),
+    ast.Mod: ("%", "//"),
+    ast.BitAnd: ("&", "|"),
+    ast.BitOr: ("|", "&"),
+}
+COMPARE = {
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.Lt: ("<", ">"),
+    ast.Gt: (">", "<"),
+    ast.LtE: ("<=", ">="),
+    ast.GtE: (">=", "<="),
+    ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+}
 BOUNDARY = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -52,7 +70,7 @@ class Finder(ast.NodeVisitor):
         return self.starts[node.end_lineno - 1] + node.end_col_offset
 
     def text(self, node):
-        return self.data[self.begin(node):self.end(node)].decode()
+        return self.data[self.begin(node) : self.end(node)].decode()
 
     def add(self, family, kind, start, end, new):
         """Keeps a mutant if the file still parses with it and means something else."""
@@ -65,10 +83,19 @@ class Finder(ast.NodeVisitor):
             return
         if ast.dump(tree) == self.shape:
             return
-        self.found.append({
-            "path": self.path, "function": ".".join(self.scope), "family": family, "kind": kind,
-            "line": self.data.count(b"\n", 0, start) + 1, "start": start, "end": end,
-            "old": self.data[start:end].decode(), "new": new})
+        self.found.append(
+            {
+                "path": self.path,
+                "function": ".".join(self.scope),
+                "family": family,
+                "kind": kind,
+                "line": self.data.count(b"\n", 0, start) + 1,
+                "start": start,
+                "end": end,
+                "old": self.data[start:end].decode(),
+                "new": new,
+            }
+        )
 
     def between(self, left, right, operator):
         """The place of an operator between two nodes, or None where the gap holds anything else but brackets."""
@@ -101,7 +128,7 @@ class Finder(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node):
-        inside, self.scope = self.scope, self.scope + [node.name]
+        inside, self.scope = self.scope, [*self.scope, node.name]
         for statement in node.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.visit(statement)
@@ -139,7 +166,7 @@ class Finder(ast.NodeVisitor):
 
     def visit_Compare(self, node):
         left = node.left
-        for op, right in zip(node.ops, node.comparators):
+        for op, right in zip(node.ops, node.comparators, strict=False):
             self.operator("operator", "comparison", left, right, COMPARE[type(op)])
             if type(op) in BOUNDARY:
                 self.operator("off_by_one", "boundary", left, right, BOUNDARY[type(op)])
@@ -175,7 +202,7 @@ class Finder(ast.NodeVisitor):
         """Exchanges two nodes that stand in a row; lambdas and the like stay, they would need brackets."""
         plain = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript)
         if isinstance(left, plain) and isinstance(right, plain):
-            gap = self.data[self.end(left):self.begin(right)].decode()
+            gap = self.data[self.end(left) : self.begin(right)].decode()
             self.add("swapped", "arguments", self.begin(left), self.end(right), self.text(right) + gap + self.text(left))
 
     # --- conditions
@@ -208,13 +235,13 @@ class Finder(ast.NodeVisitor):
 
     def guards(self, block):
         """Removes an if without else that only leaves, where another statement follows."""
-        for node, after in zip(block, block[1:]):
+        for node, _after in itertools.pairwise(block):
             if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], LEAVING):
                 self.add("guard", "removed", self.starts[node.lineno - 1], self.starts[node.end_lineno], "")
 
 
 def is_text(node):
-    return isinstance(node, ast.JoinedStr) or isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
 
 
 FAMILIES = ("operator", "constant", "off_by_one", "swapped", "guard")
@@ -224,13 +251,13 @@ def main():
     request = json.load(sys.stdin)
     unknown = [f for f in request["families"] if f not in FAMILIES]
     if unknown:
-        sys.exit("mutate: families %s are not among %s" % (unknown, list(FAMILIES)))
+        sys.exit(f"mutate: families {unknown} are not among {list(FAMILIES)}")
     out = []
     for path in sorted(request["files"]):
         try:
             out += Finder(path, request["files"][path], set(request["families"])).run()
         except SyntaxError as err:
-            sys.exit("mutate: %s does not parse: %s" % (path, err))
+            sys.exit(f"mutate: {path} does not parse: {err}")
     json.dump(out, sys.stdout)
 
 

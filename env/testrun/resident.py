@@ -135,7 +135,7 @@ def find_modules(tests, emit):
                 problem, state = sys.exc_info(), "ERROR"
             except unittest.SkipTest:
                 problem, state = None, "SKIPPED"
-            except BaseException:  # noqa: BLE001 - SystemExit at import is the tree's fault, too
+            except BaseException:  # SystemExit at import is the tree's fault, too
                 problem, state = sys.exc_info(), "ERROR"
             failed.add(name)
             if problem is not None:
@@ -163,7 +163,7 @@ def select_tests(modules, tests, emit):
                     emit(container=name, state="ERROR")
                 elif case.id() in wanted:
                     chosen.append(case)
-        except BaseException:  # noqa: BLE001
+        except BaseException:
             report("ERROR", name, sys.exc_info())
             emit(container=name, state="ERROR")
     return chosen
@@ -205,11 +205,11 @@ def spawn(request, streams):
         return pid, output, results
     code = 1
     try:
-        for fd in streams + (output, results):
+        for fd in (*streams, output, results):
             os.close(fd)
         child(request, output_w, results_w)
         code = 0
-    except BaseException:  # noqa: BLE001 - nothing may reach the parent's code
+    except BaseException:  # nothing may reach the parent's code
         report("ERROR", "the run", sys.exc_info())
     finally:
         with contextlib.suppress(BaseException):
@@ -282,16 +282,12 @@ def others():
 def kill_all(pid, status, confined):
     """Kill whatever the run left and return the child's wait status. Exits where something does not die."""
     if not confined:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         return os.waitpid(pid, 0)[1] if status is None else status
     for _ in range(2000):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)  # everything in this namespace but process 1 and this one
-        except ProcessLookupError:
-            pass
         if status is None:
             status = os.waitpid(pid, 0)[1]
         if not others():
