@@ -181,7 +181,7 @@ func TestFaults(t *testing.T) {
 func TestMissing(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
 	_, err := configs.Load(missing, nil)
-	want := missing + " is neither a file nor one of the shipped configurations: quickstart, reference, swe_mile_bug_repair"
+	want := missing + " is neither a file nor one of the shipped configurations: e2e_real, quickstart, reference, swe_mile_bug_repair"
 	if milepost.KindOf(err) != milepost.KindNotFound || !strings.Contains(err.Error(), want) {
 		t.Errorf("missing file: %v", err)
 	}

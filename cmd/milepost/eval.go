@@ -13,6 +13,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/expert"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout"
@@ -23,11 +24,12 @@ func newEvalCommand() *cobra.Command {
 	var flags configFlags
 	var o evalOptions
 	c := &cobra.Command{
-		Use:   "eval -c FILE --tasks DIR (--model DIR | --chat URL --chat-model NAME)",
+		Use:   "eval -c FILE --tasks DIR (--model DIR | --chat URL --chat-model NAME | --script NAME)",
 		Short: "Measure a policy on a task set",
 		Long: "Runs samples attempts at each task, grades the final trees in fresh sandboxes, and prints the resolved share with a\n" +
-			"95 % interval over tasks. The policy is a model directory that vLLM serves, the servers of server.urls, or any\n" +
-			"OpenAI-compatible chat endpoint (key from the environment variable OPENAI_API_KEY).",
+			"95 % interval over tasks. The policy is a model directory that vLLM serves, the servers of server.urls, any\n" +
+			"OpenAI-compatible chat endpoint (key from the environment variable OPENAI_API_KEY), or a script that proves a task\n" +
+			"set through the agent loop: reference applies the reference patch, idle submits at once.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := loadRun(flags, "")
@@ -53,16 +55,20 @@ func newEvalCommand() *cobra.Command {
 	c.Flags().StringVar(&o.model, "model", "", "model directory to serve")
 	c.Flags().StringVar(&o.chat, "chat", "", "base address of an OpenAI-compatible chat endpoint")
 	c.Flags().StringVar(&o.chatModel, "chat-model", "", "its model name")
+	c.Flags().StringVar(&o.script, "script", "", "reference or idle instead of a model")
 	c.Flags().IntVar(&o.samples, "samples", 0, "attempts at each task (0 = schedule.eval_samples)")
 	c.Flags().BoolVar(&o.json, "json", false, "print the whole result as JSON")
 	return c
 }
 
 type evalOptions struct {
-	tasks, model, chat, chatModel string
-	samples                       int
-	json                          bool
+	tasks, model, chat, chatModel, script string
+	samples                               int
+	json                                  bool
 }
+
+// scripts are the policies of --script.
+var scripts = map[string]func() *expert.Model{"reference": expert.NewReference, "idle": expert.NewIdle}
 
 func (o *evalOptions) check(cfg configs.Run) error {
 	switch {
@@ -70,8 +76,12 @@ func (o *evalOptions) check(cfg configs.Run) error {
 		return &usageError{errors.New("--tasks is missing")}
 	case o.chat != "" && o.model != "":
 		return &usageError{errors.New("--chat and --model exclude each other")}
-	case o.chat == "" && o.model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
-		return &usageError{errors.New("no policy: give --model, --chat or server.urls")}
+	case o.script != "" && (o.model != "" || o.chat != ""):
+		return &usageError{errors.New("--script excludes --model and --chat")}
+	case o.script != "" && scripts[o.script] == nil:
+		return &usageError{fmt.Errorf("--script %q is not one of reference, idle", o.script)}
+	case o.script == "" && o.chat == "" && o.model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
+		return &usageError{errors.New("no policy: give --model, --chat, --script or server.urls")}
 	case o.samples < 0:
 		return &usageError{fmt.Errorf("--samples is %d; it must be 0 or more", o.samples)}
 	}
@@ -137,6 +147,9 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 // evalModel is the policy to measure and what stops it.
 func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, p *progress) (rollout.Model, func() error, error) {
 	nothing := func() error { return nil }
+	if o.script != "" {
+		return scripts[o.script](), nothing, nil
+	}
 	if o.chat != "" {
 		chat := policy.DefaultChatConfig()
 		chat.BaseURL, chat.Model, chat.APIKey = o.chat, o.chatModel, os.Getenv("OPENAI_API_KEY")

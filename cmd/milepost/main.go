@@ -78,7 +78,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newQuickstartCommand(), newTrainCommand(), newRFTCommand(), newEvalCommand(), newReportCommand(),
 		newTasksCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
-		newBenchCommand(),
+		newBenchCommand(), newE2ERealCommand(),
 	)
 	blameUser(root)
 	return root

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/trainer_bridge/weights"
+)
+
+// newE2ERealCommand judges what build/e2e-real made; it is no part of a user's work and so hidden.
+func newE2ERealCommand() *cobra.Command {
+	var in e2eInputs
+	c := &cobra.Command{
+		Use:    "e2e-real-check RUN_DIR --tasks DIR --demos DIR --reference FILE --idle FILE",
+		Short:  "Judge the run of make e2e-real by its requirements",
+		Hidden: true,
+		Args:   oneRunDir("e2e-real-check"),
+		RunE: func(c *cobra.Command, args []string) error {
+			in.run = args[0]
+			found, err := readE2E(in)
+			if err != nil {
+				return err
+			}
+			return found.judge(c.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&in.tasks, "tasks", "", "tasks that trained")
+	c.Flags().StringVar(&in.demos, "demos", "", "tasks of the demonstrations")
+	c.Flags().StringVar(&in.reference, "reference", "", "result of eval --script reference --json on the tasks")
+	c.Flags().StringVar(&in.idle, "idle", "", "result of eval --script idle --json on the tasks")
+	return c
+}
+
+type e2eInputs struct{ run, tasks, demos, reference, idle string }
+
+// e2eFound is what the run shows.
+type e2eFound struct {
+	tasks, shared       int // tasks that trained; those among them whose repository is a demonstration's
+	reference, idle     orchestrator.Evaluation
+	updates             int     // with a push
+	gap, canary         float64 // largest mean logprob gap of fresh samples and of canaries; NaN where one is missing
+	bound, canaryBound  float64 // what they must stay below
+	episodes, edited    int     // training episodes; those that changed a file
+	resolved            int
+	steps, valid        int
+	probes, trusted     int
+	groups, withR, verR int // groups; with |r| > 1e-9 in some step; with r from the verification term
+	report              bool
+}
+
+func readE2E(in e2eInputs) (*e2eFound, error) {
+	out := &e2eFound{}
+	if err := out.readTasks(in); err != nil {
+		return nil, err
+	}
+	for file, into := range map[string]*orchestrator.Evaluation{in.reference: &out.reference, in.idle: &out.idle} {
+		b, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(b, into)
+		}
+		if err != nil {
+			return nil, milepost.E("e2e-real-check", milepost.KindInvalid, "result %q: %w", file, err)
+		}
+	}
+	folder := &orchestrator.Folder{Dir: in.run}
+	if err := out.readMetrics(folder); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(folder.Path("report.html"))
+	out.report = err == nil && info.Size() > 0
+	return out, out.readEpisodes(folder)
+}
+
+func (f *e2eFound) readTasks(in e2eInputs) error {
+	train, err := benchmarks.Load(in.tasks)
+	if err != nil {
+		return err
+	}
+	demos, err := benchmarks.Load(in.demos)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, t := range demos {
+		seen[t.BaseTree] = true
+	}
+	f.tasks = len(train)
+	for _, t := range train {
+		f.shared += count(seen[t.BaseTree])
+	}
+	return nil
+}
+
+// readMetrics takes the updates and the largest gap; update 0 is the push of the model that the run began with.
+func (f *e2eFound) readMetrics(folder *orchestrator.Folder) error {
+	cfg, err := loadRun(configFlags{file: folder.Path("config.yaml")}, "")
+	if err != nil {
+		return err
+	}
+	f.bound = weights.Bounds[cfg.Server.DType]
+	if f.canaryBound = cfg.Weights.Canary.Bound; f.canaryBound == 0 {
+		f.canaryBound = f.bound
+	}
+	metrics, err := folder.Metrics()
+	if err != nil {
+		return err
+	}
+	for u, m := range metrics {
+		f.canary = max(f.canary, metric(m, "canary_gap_mean"))
+		if u > 0 {
+			f.gap = max(f.gap, metric(m, "logprob_gap_mean"))
+			f.updates += count(m["push_version"] == float64(u) && m["canary_tokens"] > 0 && m["grad_norm"] > 0)
+		}
+	}
+	return nil
+}
+
+// metric is NaN where the metric is missing, and so meets no bound.
+func metric(m map[string]float64, name string) float64 {
+	if v, ok := m[name]; ok {
+		return v
+	}
+	return math.NaN()
+}
+
+func (f *e2eFound) readEpisodes(folder *orchestrator.Folder) error {
+	batches, err := folder.Batches()
+	if err != nil {
+		return err
+	}
+	groups, withR, verR := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, b := range batches {
+		records, err := folder.ReadEpisodes(b)
+		if err != nil {
+			return err
+		}
+		for _, rec := range records {
+			if rec.Purpose != orchestrator.PurposeTrain || rec.Credit == nil {
+				continue
+			}
+			group := b + "/" + rec.Episode.Group
+			groups[group] = true
+			r, ver := f.count(rec)
+			withR[group], verR[group] = withR[group] || r, verR[group] || ver
+		}
+	}
+	f.groups = len(groups)
+	for g := range groups {
+		f.withR += count(withR[g])
+		f.verR += count(verR[g])
+	}
+	return nil
+}
+
+// count adds one training episode and tells whether it earned r, and whether verification did.
+func (f *e2eFound) count(rec orchestrator.EpisodeRecord) (r, ver bool) {
+	edited, phi := false, 0.0
+	for i, s := range rec.Episode.Steps {
+		f.steps++
+		f.valid += count(s.Valid)
+		edited = edited || len(s.Changed) > 0
+		if s.Probe != nil {
+			f.probes++
+			f.trusted += count(s.Probe.Trusted)
+		}
+		if i < len(rec.Credit.Steps) {
+			c := rec.Credit.Steps[i]
+			r = r || math.Abs(c.R) > 1e-9
+			ver = ver || math.Abs(c.PhiVer-phi) > 1e-9
+			phi = c.PhiVer
+		}
+	}
+	f.episodes++
+	f.edited += count(edited)
+	f.resolved += count(rec.Episode.Outcome.Resolved)
+	return r, ver
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// judge prints every requirement with its figures; one that is not met is an error.
+func (f *e2eFound) judge(out io.Writer) error {
+	missed := 0
+	check := func(ok bool, format string, a ...any) {
+		mark := "ok  "
+		if !ok {
+			mark, missed = "MISS", missed+1
+		}
+		fmt.Fprintf(out, "  %s  %s\n", mark, fmt.Sprintf(format, a...))
+	}
+	fmt.Fprintln(out, "e2e-real:")
+	check(f.tasks > 0 && f.shared == 0, "%d training tasks, %d shared with the demonstrations", f.tasks, f.shared)
+	check(f.reference.Graded >= f.tasks && len(f.reference.Tasks) == f.tasks && f.reference.Infra == 0 && f.reference.Rate == 1,
+		"replaying the reference patches resolves %.0f %% of %d tasks (wanted: all)", 100*f.reference.Rate, len(f.reference.Tasks))
+	check(f.idle.Graded >= f.tasks && len(f.idle.Tasks) == f.tasks && f.idle.Infra == 0 && f.idle.Rate == 0,
+		"doing nothing resolves %.0f %% of %d tasks (wanted: none)", 100*f.idle.Rate, len(f.idle.Tasks))
+	check(f.updates > 0, "%d full updates, weights pushed and canary passed (wanted: 1 or more)", f.updates)
+	check(f.updates == 0 || f.gap < f.bound, "mean |logprob(vLLM) - logprob(trainer)| of fresh samples %.2g nats (wanted: below %g)", f.gap, f.bound)
+	check(f.canary < f.canaryBound, "the same of the canaries %.2g nats (wanted: below %g)", f.canary, f.canaryBound)
+	check(f.valid > 0, "%d of %d calls well formed", f.valid, f.steps)
+	check(f.edited > 0, "%d of %d episodes edited files, %d resolved", f.edited, f.episodes, f.resolved)
+	check(f.trusted > 0, "%d of %d probes trusted", f.trusted, f.probes)
+	check(f.groups > 0 && 2*f.withR >= f.groups, "%d of %d groups have advantage from r (wanted: half), %d by verification", f.withR, f.groups, f.verR)
+	check(f.report, "report.html written")
+	if missed > 0 {
+		return milepost.E("e2e-real", milepost.KindConflict, "%d requirements are not met", missed)
+	}
+	return nil
+}
