@@ -154,7 +154,7 @@ func TestFaults(t *testing.T) {
 		"duplicate key":  {"run:\n  seed: 1\n  seed: 2\n", `FILE:3: mapping key "seed" already defined at [2:3]`},
 		"tabs":           {"run:\n\tseed: 1\n", "FILE:2: found character '\t' that cannot start any token"},
 		"open list":      {"server:\n  args: [a\n", `FILE:2: sequence end token ']' not found`},
-		"empty":          {"", `FILE: no field is set; the shipped configurations show how: quickstart, reference, swe_mile_bug_repair`},
+		"empty":          {"", `FILE: no field is set; the shipped configurations show how: e2e_real, quickstart, reference, swe_mile_bug_repair`},
 		"comments only":  {"# run:\n", `FILE: no field is set;`},
 		"null":           {"null\n", `FILE:1: the configuration is empty; allowed: a mapping of run, tasks,`},
 		"a list":         {"- a\n", `FILE:1: the configuration is a list; allowed: a mapping of run, tasks,`},
