@@ -35,7 +35,7 @@ func write(t *testing.T, text string) string {
 // TestShipped: every shipped file loads, and what a run saves of it loads as the same.
 func TestShipped(t *testing.T) {
 	names := configs.Names()
-	if want := []string{"quickstart", "reference", "swe_mile_bug_repair"}; !reflect.DeepEqual(names, want) {
+	if want := []string{"e2e_real", "quickstart", "reference", "swe_mile_bug_repair"}; !reflect.DeepEqual(names, want) {
 		t.Errorf("shipped are %v, want %v", names, want)
 	}
 	for _, name := range names {
