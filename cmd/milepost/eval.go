@@ -151,9 +151,7 @@ func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, 
 		return scripts[o.script](), nothing, nil
 	}
 	if o.chat != "" {
-		chat := policy.DefaultChatConfig()
-		chat.BaseURL, chat.Model, chat.APIKey = o.chat, o.chatModel, os.Getenv("OPENAI_API_KEY")
-		m, err := policy.NewChatModel(chat, policy.PoolDeps{})
+		m, err := chatModel(o.chat, o.chatModel, policy.DefaultChatConfig().NativeTools)
 		return m, nothing, err
 	}
 	dirOf := o.model
@@ -169,4 +167,11 @@ func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, 
 		return nil, nothing, errors.Join(err, s.close())
 	}
 	return s.model, s.close, nil
+}
+
+// chatModel is an OpenAI-compatible chat endpoint; its key comes from the environment.
+func chatModel(url, name string, nativeTools bool) (rollout.Model, error) {
+	cfg := policy.DefaultChatConfig()
+	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.NativeTools = url, name, os.Getenv("OPENAI_API_KEY"), nativeTools
+	return policy.NewChatModel(cfg, policy.PoolDeps{})
 }

@@ -238,7 +238,7 @@ func (q *pipeline) makeDemos(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return collectDemos(ctx, q.cfg, q.world, set, into, q.p)
+		return collectDemos(ctx, q.cfg, q.world, set, demoSource{}, into, q.p)
 	})
 	if reused {
 		q.p.line("demonstrations: reused from %s", q.demos)

@@ -24,13 +24,15 @@ import (
 
 func newRFTCommand() *cobra.Command {
 	var flags configFlags
-	var demos, out string
+	var out string
+	var from demoSource
 	c := &cobra.Command{
 		Use:   "rft -c FILE --out MODEL_DIR",
 		Short: "Rejection fine-tuning: demonstrations, kept where execution accepts them, then a supervised step",
 		Long: "Collects demonstrations of the scripted expert on the training tasks through the same loop, tools and sandbox as\n" +
 			"training, keeps those that execution accepts (rft.accept), and fine-tunes the model of the configuration on them, or\n" +
-			"a tiny one made from nothing where model is empty. --demos FILE takes demonstrations from a JSONL file instead.",
+			"a tiny one made from nothing where model is empty. Instead of the expert, --chat lets an OpenAI-compatible chat\n" +
+			"endpoint try the tasks (key from the environment variable OPENAI_API_KEY), and --demos takes a JSONL file as it is.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := loadRun(flags, "")
@@ -40,16 +42,43 @@ func newRFTCommand() *cobra.Command {
 			if out == "" {
 				return &usageError{errors.New("--out is missing; it names the directory for the model")}
 			}
-			return runRFT(c.Context(), cfg, newProgress(c.OutOrStdout()), demos, absolute(out))
+			if err := from.check(); err != nil {
+				return err
+			}
+			return runRFT(c.Context(), cfg, newProgress(c.OutOrStdout()), from, absolute(out))
 		},
 	}
 	flags.register(c, "")
-	c.Flags().StringVar(&demos, "demos", "", "demonstrations as JSONL instead of the scripted expert's")
+	c.Flags().StringVar(&from.file, "demos", "", "demonstrations as JSONL instead of the scripted expert's")
+	c.Flags().StringVar(&from.chat, "chat", "", "base address of a chat endpoint that tries the tasks instead of the scripted expert")
+	c.Flags().StringVar(&from.chatModel, "chat-model", "", "its model name")
 	c.Flags().StringVar(&out, "out", "", "directory for the fine-tuned model; must not exist")
 	return c
 }
 
-func runRFT(ctx context.Context, cfg configs.Run, p *progress, demos, out string) (err error) {
+// demoSource says where demonstrations come from; the zero value is the scripted expert.
+type demoSource struct{ file, chat, chatModel string }
+
+func (d demoSource) check() error {
+	if d.file != "" && d.chat != "" {
+		return &usageError{errors.New("--demos and --chat exclude each other")}
+	}
+	if (d.chat == "") != (d.chatModel == "") {
+		return &usageError{errors.New("--chat and --chat-model go together")}
+	}
+	return nil
+}
+
+// model is who tries the tasks. A chat endpoint writes its calls as text in the configured format, since that text is
+// what is trained on.
+func (d demoSource) model(cfg configs.Run) (rollout.Model, error) {
+	if d.chat == "" {
+		return expert.New(cfg.RFT.Expert)
+	}
+	return chatModel(d.chat, d.chatModel, false)
+}
+
+func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, out string) (err error) {
 	if _, err := os.Stat(out); err == nil {
 		return milepost.E("rft", milepost.KindConflict, "%s exists; give another --out", out)
 	}
@@ -58,6 +87,7 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, demos, out string
 		return err
 	}
 	defer release()
+	demos := from.file
 	if demos == "" {
 		if cfg.Tasks.Train == "" {
 			return milepost.E("rft", milepost.KindInvalid, "tasks.train is empty and no --demos is given")
@@ -75,7 +105,7 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, demos, out string
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return milepost.Wrap("rft", milepost.KindUnavailable, err)
 		}
-		if err := collectDemos(ctx, cfg, w, tasks, dir, p); err != nil {
+		if err := collectDemos(ctx, cfg, w, tasks, from, dir, p); err != nil {
 			return err
 		}
 		demos = filepath.Join(dir, demosFile)
@@ -109,8 +139,8 @@ type demoMessage struct {
 	Content string `json:"content"`
 }
 
-// collectDemos lets the expert try every task and writes the accepted conversations to dir.
-func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milepost.Task, dir string, p *progress) (err error) {
+// collectDemos lets the source's model try every task and writes the accepted conversations to dir.
+func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milepost.Task, from demoSource, dir string, p *progress) (err error) {
 	probes, err := openProbing(ctx, cfg, w, dir, "demos-"+filepath.Base(dir), 1, tasks, func(e error) { p.line("warning: %v", e) })
 	if err != nil {
 		return err
@@ -118,7 +148,7 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	defer func() {
 		err = errors.Join(err, probes.close(), os.RemoveAll(filepath.Join(dir, "nats")))
 	}()
-	model, err := expert.New(cfg.RFT.Expert)
+	model, err := from.model(cfg)
 	if err != nil {
 		return err
 	}
