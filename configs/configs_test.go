@@ -158,6 +158,7 @@ func TestFaults(t *testing.T) {
 		"comments only":  {"# run:\n", `FILE: no field is set;`},
 		"null":           {"null\n", `FILE:1: the configuration is empty; allowed: a mapping of run, tasks,`},
 		"a list":         {"- a\n", `FILE:1: the configuration is a list; allowed: a mapping of run, tasks,`},
+		"long text":      {strings.Repeat("x", 1000) + "\n", `FILE:1: the configuration is "` + strings.Repeat("x", 100) + `…"; allowed: a mapping of run, tasks,`},
 		"plain text":     {"hello\n", `FILE:1: the configuration is "hello"; allowed: a mapping of run, tasks,`},
 		"two documents":  {"run:\n  seed: 1\n---\nrun:\n  seed: 2\n", `FILE:4: a second YAML document begins; allowed: one`},
 		"anchors":        {"server: &a\n  port: 1\n", `FILE:1: server: anchors, aliases and tags are not part of a configuration`},

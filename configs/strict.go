@@ -189,6 +189,9 @@ func (d *document) wrong(n ast.Node, path, allowed string) error {
 		return d.fail(n, "%s is a list; allowed: %s", path, allowed)
 	}
 	text := n.GetToken().Value
+	if most := 100; len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
 	if n.Type() == ast.StringType {
 		text = strconv.Quote(text)
 	}

@@ -136,6 +136,9 @@ func TestWrongCommandLines(t *testing.T) {
 		says string
 	}{
 		{[]string{"trian"}, exitUsage, `unknown command "trian"`},
+		{[]string{"tasks", "mkae"}, exitUsage, `unknown command "mkae"; see milepost tasks --help`},
+		{[]string{"tasks", "make", "macro"}, exitUsage, `unknown command "macro"; see milepost tasks make --help`},
+		{[]string{"worker", "shaddow"}, exitUsage, `unknown command "shaddow"`},
 		{[]string{"train"}, exitUsage, "-c FILE"},
 		{[]string{"train", "extra", "-c", "quickstart"}, exitUsage, "extra"},
 		{[]string{"config", "check"}, exitUsage, "arg"},

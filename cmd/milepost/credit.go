@@ -38,7 +38,10 @@ func newCreditRecomputeCommand() *cobra.Command {
 				return err
 			}
 			defer in.Close()
-			return recompute(in, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if err := recompute(in, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return nil
 		},
 	}
 }

@@ -92,6 +92,10 @@ func sameJSON(t *testing.T, at string, got, want any) {
 }
 
 func TestCreditRecomputeRefuses(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken.json")
+	if err := os.WriteFile(broken, []byte("run:"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		stdin string
 		args  []string
@@ -100,6 +104,7 @@ func TestCreditRecomputeRefuses(t *testing.T) {
 	}{
 		"no file":   {args: []string{filepath.Join(t.TempDir(), "none.json")}, kind: milepost.KindNotFound, words: "none.json"},
 		"no args":   {kind: milepost.KindInvalid, words: "one case file"},
+		"in a file": {args: []string{broken}, kind: milepost.KindInvalid, words: "broken.json: casefile: decode: invalid character"},
 		"not JSON":  {stdin: "{", args: []string{"-"}, kind: milepost.KindInvalid, words: "unexpected EOF"},
 		"estimator": {stdin: `{"config":{"estimator":"vibes"},"episodes":[]}`, args: []string{"-"}, kind: milepost.KindInvalid, words: `field estimator is "vibes"; allowed: one of dapo, `},
 	} {

@@ -74,6 +74,8 @@ func (o *evalOptions) check(cfg configs.Run) error {
 	switch {
 	case o.tasks == "":
 		return &usageError{errors.New("--tasks is missing")}
+	case (o.chat == "") != (o.chatModel == ""):
+		return &usageError{errors.New("--chat and --chat-model go together")}
 	case o.chat != "" && o.model != "":
 		return &usageError{errors.New("--chat and --model exclude each other")}
 	case o.script != "" && (o.model != "" || o.chat != ""):

@@ -63,14 +63,6 @@ func newRootCommand() *cobra.Command {
 		Short:         "Train software-engineering agents by reinforcement learning with milestone credit (SWE-MILE)",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// An unknown command or flag is wrong use.
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &usageError{fmt.Errorf("unknown command %q; see milepost --help", args[0])}
-			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
@@ -84,8 +76,17 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// blameUser makes wrong arguments of a command and of those below it wrong use.
+// blameUser makes wrong arguments of a command and of those below it wrong use: an unknown command too.
 func blameUser(c *cobra.Command) {
+	if c.HasSubCommands() {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q", args[0])
+			}
+			return nil
+		}
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			err := check(c, args)

@@ -53,6 +53,9 @@ func newTasksMakeMicroCommand() *cobra.Command {
 			"hold, so sets of different splits share neither.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if cfg.Count == 0 { // means the default in a configuration
+				return &usageError{fmt.Errorf("--count is 0; it must be at least 1")}
+			}
 			cfg.Hint, cfg.Workers, cfg.Families = micro.Hint(hint), flags.workers, nil
 			for _, f := range families {
 				cfg.Families = append(cfg.Families, micro.Family(f))

@@ -63,6 +63,7 @@ func TestTasksWrongUse(t *testing.T) {
 		"--runs is 0; it must be at least 1":            {"validate", dir, "--runs", "0"},
 		"--out is missing":                              {"make", "micro"},
 		"--workers is 0; allowed are 1 to 64":           {"make", "micro", "--out", "x", "--workers", "0"},
+		"--count is 0; it must be at least 1":           {"make", "micro", "--out", "x", "--count", "0"},
 		"unknown flag: --falts":                         {"make", "micro", "--falts", "2"},
 		`package "toolz" is not NAME==VERSION`:          {"make", "inject", "--package", "toolz", "--out", "x"},
 		`families: "typo" is not one of [operator`:      {"make", "micro", "--families", "typo", "--out", "x"},
