@@ -39,6 +39,21 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 	return completion{episode: ep, event: Event{Type: EventEpisodeEnded, Episode: ep.ID, Status: ep.Status}}
 }
 
+// outage is an error where c is the last episode of a batch of which infrastructure left nothing. It is not journaled:
+// the run stops instead of passing over update after update, and when resumed tries this episode again.
+func (r *Runner) outage(c completion) error {
+	done, total := r.machine.Progress()
+	if !lost(c.episode.Status) || c.command.Episode.Retry < r.cfg.MaxRetries || done+1 < total {
+		return nil
+	}
+	for _, d := range r.ended {
+		if !lost(d.episode.Status) {
+			return nil
+		}
+	}
+	return milepost.E("orchestrator: episode", milepost.KindUnavailable, "every episode of %s was lost to infrastructure, at last %s: %s", r.batch, c.episode.ID, c.episode.Error)
+}
+
 // collect returns the episodes of the specs in their order.
 func (r *Runner) collect(specs []EpisodeSpec) ([]*milepost.Episode, error) {
 	out := make([]*milepost.Episode, len(specs))

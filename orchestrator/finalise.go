@@ -122,8 +122,11 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 }
 
 // inputs pairs each episode with its task and baseline, and sets outcomes. An episode that a limit stopped where
-// everything passed earns a fraction (credit.LimitReward); it counts as resolved all the same.
+// everything passed earns a fraction (credit.LimitReward); it counts as resolved all the same. Baselines are waited for
+// as long as probes were, since with no worker alive they never come.
 func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.Input, error) {
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.Barrier)
+	defer cancel()
 	baselines := map[string]*milepost.Probe{}
 	inputs := make([]credit.Input, len(eps))
 	for i, ep := range eps {
@@ -132,11 +135,15 @@ func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.
 		b, ok := baselines[ep.Task]
 		if !ok {
 			var err error
-			if b, err = r.deps.Probes.Baseline(ctx, task); err != nil {
-				if !milepost.KindOf(err).Infra() {
+			if b, err = r.deps.Probes.Baseline(bounded, task); err != nil {
+				status := milepost.ProbeInfra
+				switch late := bounded.Err() != nil && ctx.Err() == nil; {
+				case late:
+					status = milepost.ProbeLate
+				case !milepost.KindOf(err).Infra():
 					return nil, err
 				}
-				b = &milepost.Probe{Status: milepost.ProbeInfra, Reason: err.Error()} // untrusted: no verification credit
+				b = &milepost.Probe{Status: status, Reason: err.Error()} // untrusted: no verification credit
 			}
 			baselines[ep.Task] = b
 		}

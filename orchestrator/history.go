@@ -104,7 +104,7 @@ func (h *History) take(e Event) {
 	case EventEvaluated:
 		e.Update = h.Updates
 		h.Evals = append(h.Evals, e)
-		if strings.HasPrefix(e.Eval, validationPrefix) && e.Rate > h.BestRate {
+		if strings.HasPrefix(e.Eval, validationPrefix) && e.Graded > 0 && e.Rate > h.BestRate {
 			h.Best, h.BestRate = h.Served(), e.Rate
 		}
 	}

@@ -126,6 +126,7 @@ func parseEvent(t *testing.T, line string) Event {
 			e.Eval = v
 		case "rate":
 			e.Rate, _ = strconv.ParseFloat(v, 64)
+			e.Graded = 1
 		case "rows":
 			e.Rows, _ = strconv.Atoi(v)
 		case "update":
@@ -247,7 +248,7 @@ func answerTo(c Command, luck int) Event {
 		}
 		return Event{Type: EventEpisodeEnded, Episode: c.Episode.ID, Status: status}
 	case CommandEvaluate:
-		return Event{Type: EventEvaluated, Eval: c.Eval, Rate: float64(luck) / 3}
+		return Event{Type: EventEvaluated, Eval: c.Eval, Rate: float64(luck) / 3, Graded: luck}
 	case CommandFinalise:
 		return Event{Type: EventFinalised, Update: c.Update, Rows: luck}
 	case CommandTrain:

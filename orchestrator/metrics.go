@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -119,16 +120,34 @@ func (r *Runner) recordMetrics(update int, values map[string]float64) error {
 	if err != nil {
 		return milepost.Wrap("orchestrator: record metrics", milepost.KindInternal, err)
 	}
-	f, err := os.OpenFile(r.folder.Path("metrics.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return milepost.Wrap("orchestrator: record metrics", milepost.KindUnavailable, err)
-	}
-	defer f.Close()
-	_, err = f.Write(append(b, '\n'))
-	return milepost.Wrap("orchestrator: record metrics", milepost.KindUnavailable, err)
+	return milepost.Wrap("orchestrator: record metrics", milepost.KindUnavailable, appendLine(r.folder.Path("metrics.jsonl"), b))
 }
 
-// Metrics reads metrics.jsonl: element u holds the values of update u. A torn last line is left out.
+// appendLine appends a line to a file. What a crash or a full disk left of the last one stays a line of its own.
+func appendLine(path string, line []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if end > 0 {
+		last := make([]byte, 1)
+		if _, err := f.ReadAt(last, end-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = append([]byte{'\n'}, line...)
+		}
+	}
+	_, err = f.Write(append(line, '\n'))
+	return err
+}
+
+// Metrics reads metrics.jsonl: element u holds the values of update u. A torn line is left out.
 func (f *Folder) Metrics() ([]map[string]float64, error) {
 	file, err := os.Open(f.Path("metrics.jsonl"))
 	if err != nil {

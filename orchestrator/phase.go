@@ -104,8 +104,7 @@ func (m *Machine) episodeEnded(e Event) ([]Command, error) {
 	var retry []Command
 	for _, s := range m.slots {
 		if s.spec.ID == e.Episode {
-			lost := e.Status == milepost.EpisodeInfra || e.Status == milepost.EpisodeCancelled
-			if lost && s.spec.Retry < m.cfg.MaxRetries {
+			if lost(e.Status) && s.spec.Retry < m.cfg.MaxRetries {
 				s.spec = retried(s.spec)
 				retry = append(retry, Command{Type: CommandEpisode, Episode: s.spec})
 			} else {
@@ -120,6 +119,11 @@ func (m *Machine) episodeEnded(e Event) ([]Command, error) {
 		return m.issue(retry...), nil
 	}
 	return m.batchEnded(), nil
+}
+
+// lost reports whether infrastructure, not the policy, ended an episode.
+func lost(s milepost.EpisodeStatus) bool {
+	return s == milepost.EpisodeInfra || s == milepost.EpisodeCancelled
 }
 
 // retried is the spec of the next try: the same work under a new id.
@@ -181,9 +185,11 @@ func (m *Machine) evaluated(e Event) []Command {
 	case PhaseAfter:
 		return m.done()
 	}
-	if e.Rate > m.bestRate {
+	switch {
+	case e.Graded == 0: // lost to infrastructure: it says nothing of the weights
+	case e.Rate > m.bestRate:
 		m.bestRate, m.bestVersion, m.sinceBest = e.Rate, m.version, 0
-	} else {
+	default:
 		m.sinceBest++
 	}
 	return m.roll(e)

@@ -1,9 +1,10 @@
 package orchestrator
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -56,7 +57,7 @@ func (f *Folder) Surplus(keep Retention, versions ...int32) []string {
 		newest := filepath.Base(checkpoints[len(checkpoints)-1])
 		var old []string
 		for _, b := range f.list("batches", "u*.arrow") {
-			if filepath.Base(b) <= newest+".arrow" {
+			if byNumber(filepath.Base(b), newest+".arrow") <= 0 {
 				old = append(old, b)
 			}
 		}
@@ -68,10 +69,11 @@ func (f *Folder) Surplus(keep Retention, versions ...int32) []string {
 	return gone
 }
 
-// list returns the matching paths in a directory of the run, sorted: names carry zero-padded numbers.
+// list returns the matching paths in a directory of the run, sorted by the number in the name: the zero padding ends at
+// four digits.
 func (f *Folder) list(dir, pattern string) []string {
 	paths, _ := filepath.Glob(f.Path(dir, pattern)) // the patterns are constant and well formed
-	sort.Strings(paths)
+	slices.SortFunc(paths, func(a, b string) int { return byNumber(filepath.Base(a), filepath.Base(b)) })
 	var out []string
 	for _, p := range paths {
 		if pattern == "*.tmp" || filepath.Ext(p) != ".tmp" {
@@ -79,6 +81,11 @@ func (f *Folder) list(dir, pattern string) []string {
 		}
 	}
 	return out
+}
+
+// byNumber compares names that differ in a number padded to at least four digits: the longer one is the later.
+func byNumber(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
 // beyond returns the paths before the last n, without the spared names.

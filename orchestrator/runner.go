@@ -168,6 +168,9 @@ func (r *Runner) complete(ctx context.Context, c completion) error {
 		return c.err
 	}
 	if c.episode != nil {
+		if err := r.outage(c); err != nil {
+			return err
+		}
 		if err := r.part.add(EpisodeRecord{Episode: c.episode, Purpose: c.command.Episode.Purpose}); err != nil {
 			return err
 		}
