@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type Header struct {
 	Name   string `json:"name"`
 	Seed   uint64 `json:"seed"`
 	Model  string `json:"model"` // the model directory that version 0 was served from
+	ID     string `json:"id"`    // tells the run from all others, of the same name too; made with the folder
 }
 
 // OpenFolder creates the folder's directories where they are missing and checks the schema version of an existing one.
@@ -57,7 +59,7 @@ func OpenFolder(dir string, h Header) (*Folder, error) {
 	f := &Folder{Dir: dir}
 	old, err := f.Header()
 	if errors.Is(err, os.ErrNotExist) {
-		h.Schema = SchemaVersion
+		h.Schema, h.ID = SchemaVersion, rand.Text()[:10]
 		return f, f.writeJSON("run.json", h)
 	}
 	if err != nil {

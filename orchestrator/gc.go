@@ -32,6 +32,11 @@ func (f *Folder) GC(keep Retention, dry bool, now func() time.Time) (removed []R
 	if _, err := os.Stat(path); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindNotFound, err)
 	}
+	if h, err := f.Header(); err != nil {
+		return nil, err
+	} else if h.Schema != SchemaVersion {
+		return nil, milepost.E(op, milepost.KindInvalid, "%s has schema %d; this program reads %d", f.Dir, h.Schema, SchemaVersion)
+	}
 	j, _, _, err := journal.Open(path, now)
 	if err != nil {
 		return nil, err

@@ -65,6 +65,19 @@ func TestGC(t *testing.T) {
 	if again, err := f.GC(keep, false, time.Now); err != nil || len(again) != 0 {
 		t.Errorf("a second gc: %v, %v", again, err)
 	}
+	run, err := os.ReadFile(f.Path("run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.Path("run.json"), []byte(`{"schema": 9}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.GC(keep, true, time.Now); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "schema 9") {
+		t.Errorf("another schema: %v", err)
+	}
+	if err := os.WriteFile(f.Path("run.json"), run, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	again := newTestRun(t, dir, &world{started: map[string]int{}}, 1)
 	if err := errors.Join(again.Run(context.Background()), again.Close()); err != nil {
 		t.Errorf("the run after gc: %v", err)

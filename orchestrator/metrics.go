@@ -147,7 +147,10 @@ func appendLine(path string, line []byte) error {
 	return err
 }
 
-// Metrics reads metrics.jsonl: element u holds the values of update u. A torn line is left out.
+// maxUpdate is beyond any run; a line that names a later update is damaged.
+const maxUpdate = 1 << 20
+
+// Metrics reads metrics.jsonl: element u holds the values of update u. A torn or damaged line is left out.
 func (f *Folder) Metrics() ([]map[string]float64, error) {
 	file, err := os.Open(f.Path("metrics.jsonl"))
 	if err != nil {
@@ -159,7 +162,7 @@ func (f *Folder) Metrics() ([]map[string]float64, error) {
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
 		var l MetricsLine
-		if json.Unmarshal(sc.Bytes(), &l) != nil || l.Update < 0 {
+		if json.Unmarshal(sc.Bytes(), &l) != nil || l.Update < 0 || l.Update > maxUpdate {
 			continue
 		}
 		for len(out) <= l.Update {

@@ -113,7 +113,7 @@ func TestRetentionBeyondFourDigits(t *testing.T) {
 func TestMetricsAfterATornLine(t *testing.T) {
 	f := &Folder{Dir: t.TempDir()}
 	path := f.Path("metrics.jsonl")
-	if err := os.WriteFile(path, []byte(`{"update":1,"values":{"a":1}}`+"\n"+`{"update":2,"val`), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(`{"update":1,"values":{"a":1}}`+"\n"+`{"update":999999999,"values":{}}`+"\n"+`{"update":2,"val`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := appendLine(path, []byte(`{"update":2,"values":{"a":2}}`)); err != nil {

@@ -233,6 +233,23 @@ func TestFolderOfAnotherRunIsRefused(t *testing.T) {
 	if _, err := OpenFolder(dir, Header{Seed: 1, Model: "m"}); err != nil {
 		t.Fatal(err)
 	}
+	first, err := (&Folder{Dir: dir}).Header()
+	if err != nil || first.ID == "" {
+		t.Fatalf("header %+v, %v", first, err)
+	}
+	if _, err := OpenFolder(dir, Header{Seed: 1, Model: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := (&Folder{Dir: dir}).Header(); err != nil || again != first {
+		t.Errorf("opened again the header is %+v (%v), was %+v", again, err, first)
+	}
+	other := t.TempDir()
+	if _, err := OpenFolder(other, Header{Seed: 1, Model: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := (&Folder{Dir: other}).Header(); err != nil || h.ID == first.ID {
+		t.Errorf("another run has id %q too (%v)", h.ID, err)
+	}
 	if _, err := OpenFolder(dir, Header{Seed: 2, Model: "m"}); milepost.KindOf(err) != milepost.KindConflict {
 		t.Errorf("another seed: %v", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 		return result, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	probes, err := openProbing(ctx, cfg, w, dir, filepath.Base(dir), 1, tasks, func(e error) { p.line("warning: %v", e) })
+	probes, err := openProbing(ctx, cfg, w, dir, filepath.Base(dir)+"-"+rand.Text()[:10], 1, tasks, func(e error) { p.line("warning: %v", e) })
 	if err != nil {
 		return result, err
 	}

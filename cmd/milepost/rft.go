@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ type demoMessage struct {
 
 // collectDemos lets the source's model try every task and writes the accepted conversations to dir.
 func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milepost.Task, from demoSource, dir string, p *progress) (err error) {
-	probes, err := openProbing(ctx, cfg, w, dir, "demos-"+filepath.Base(dir), 1, tasks, func(e error) { p.line("warning: %v", e) })
+	probes, err := openProbing(ctx, cfg, w, dir, "demos-"+rand.Text()[:10], 1, tasks, func(e error) { p.line("warning: %v", e) })
 	if err != nil {
 		return err
 	}

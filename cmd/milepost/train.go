@@ -106,6 +106,10 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	if err != nil {
 		return err
 	}
+	header, err := folder.Header()
+	if err != nil {
+		return err
+	}
 	if done, err := folder.Finished(); err != nil {
 		return err
 	} else if done {
@@ -118,7 +122,7 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	probes, err := openProbing(ctx, cfg, w, cfg.Run.Dir, runID(cfg), epoch, tasks, func(e error) { p.line("warning: %v", e) })
+	probes, err := openProbing(ctx, cfg, w, cfg.Run.Dir, runID(cfg, header), epoch, tasks, func(e error) { p.line("warning: %v", e) })
 	if err != nil {
 		return err
 	}
@@ -230,9 +234,9 @@ func readyToPush(ctx context.Context, cfg configs.Run, m *machinery) error {
 	return m.serving.usePusher(m.trainer.Client, vocab)
 }
 
-// runID names the run among all runs on a NATS cluster.
-func runID(cfg configs.Run) string {
-	return fmt.Sprintf("%s-%d", filepath.Base(cfg.Run.Dir), cfg.Run.Seed)
+// runID names the run among all runs on a NATS cluster: folders of the same name are common.
+func runID(cfg configs.Run, h orchestrator.Header) string {
+	return fmt.Sprintf("%s-%d%s", filepath.Base(cfg.Run.Dir), cfg.Run.Seed, h.ID)
 }
 
 // checkModel says what the directory of the model lacks before anything is started for it.
