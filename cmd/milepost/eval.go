@@ -85,8 +85,8 @@ func (o *evalOptions) check(cfg configs.Run) error {
 		return &usageError{fmt.Errorf("--script %q is not one of reference, idle", o.script)}
 	case o.script == "" && o.chat == "" && o.model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
 		return &usageError{errors.New("no policy: give --model, --chat, --script or server.urls")}
-	case o.samples < 0:
-		return &usageError{fmt.Errorf("--samples is %d; it must be 0 or more", o.samples)}
+	case o.samples < 0 || o.samples > 10000:
+		return &usageError{fmt.Errorf("--samples is %d; allowed are 0 to 10000", o.samples)}
 	}
 	return nil
 }
