@@ -190,7 +190,7 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	}
 	p.line("%d demonstrations, %d resolved, %d accepted by execution (%s)", len(eps), resolved, len(kept), cfg.RFT.Accept)
 	if len(kept) < cfg.RFT.Minimum {
-		return milepost.E("rft", milepost.KindInvalid, "only %d demonstrations were accepted; rft.minimum is %d", len(kept), cfg.RFT.Minimum)
+		return milepost.E("rft", milepost.KindLimit, "only %d demonstrations were accepted; rft.minimum is %d", len(kept), cfg.RFT.Minimum)
 	}
 	return writeDemos(filepath.Join(dir, demosFile), cfg.Rollout, byID, kept)
 }

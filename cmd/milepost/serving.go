@@ -30,6 +30,7 @@ type serving struct {
 	model *policy.TokenModel
 	say   func(string)
 
+	pushing sync.Mutex // held during a push, taken before mu: a push after a restart reads what is current under it
 	mu      sync.Mutex
 	disk    *weights.Disk
 	version int32
@@ -211,16 +212,13 @@ func (s *serving) pushAgain() {
 	const attempts = 10
 	var err error
 	for range attempts {
-		s.mu.Lock()
-		disk, version, dir, up := s.disk, s.version, s.weights, s.up
-		s.mu.Unlock()
-		if disk == nil {
+		var version int32
+		var up chan struct{}
+		var none bool
+		if version, up, none, err = s.pushCurrent(); none {
 			s.pool.Resume() // nothing was ever pushed: it serves the model it was started with
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		_, err = disk.Push(ctx, version, dir)
-		cancel()
 		if err == nil {
 			s.say(fmt.Sprintf("weights v%d are served again; canary agrees", version))
 			return
@@ -234,6 +232,22 @@ func (s *serving) pushAgain() {
 		}
 	}
 	s.fail(milepost.E("serve", milepost.KindUnavailable, "the weights could not be pushed to the restarted server: %w", err))
+}
+
+// pushCurrent pushes what is current once no other push is under way; none where nothing was ever pushed.
+func (s *serving) pushCurrent() (version int32, up chan struct{}, none bool, err error) {
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
+	s.mu.Lock()
+	disk, version, dir, up := s.disk, s.version, s.weights, s.up
+	s.mu.Unlock()
+	if disk == nil {
+		return 0, up, true, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	_, err = disk.Push(ctx, version, dir)
+	return version, up, false, err
 }
 
 // waitReady returns once the server can serve and its chat template was found fit for token-exact rollouts.
@@ -287,6 +301,8 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 	case <-ctx.Done():
 		return nil, milepost.Wrap("push", milepost.KindCanceled, context.Cause(ctx))
 	}
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
 	report, err := disk.Push(ctx, version, dir)
 	return report.Metrics(), err
 }

@@ -19,7 +19,7 @@ def test_loss_falls_and_progress_counts(tiny, demos):
     seen = []
     sft.run(tiny, demos, config(steps=15, warmup=3, schedule="linear", final_lr=0.0), seen.append, lambda: True)
     assert [p["step"] for p in seen] == list(range(1, 16)) and all(p["steps"] == 15 for p in seen)
-    assert seen[0]["loss"] == pytest.approx(math.log(tiny.net.config.vocab_size), abs=0.3)
+    assert seen[0]["loss"] == pytest.approx(math.log(tiny.net.config.vocab_size), abs=0.5)  # untrained: near uniform
     assert seen[-1]["loss"] < 0.6 * seen[0]["loss"]
     assert seen[0]["lr"] == pytest.approx(1e-2 / 3) and seen[3]["lr"] == pytest.approx(1e-2) and seen[-1]["lr"] == 0
     assert seen[-1]["eta_seconds"] == 0 and seen[-1]["tokens"] > seen[-1]["trained_tokens"] > 0
