@@ -113,11 +113,16 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 		return result, err
 	}
 	defer func() { err = errors.Join(err, probes.close()) }()
-	model, stop, err := evalModel(ctx, cfg, o, dir, p)
+	model, serving, err := evalModel(ctx, cfg, o, dir, p)
 	if err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	if serving != nil {
+		defer func() { err = errors.Join(err, serving.close()) }()
+		guarded, release := serving.guard(ctx)
+		defer release()
+		ctx = guarded
+	}
 	rolls, err := newRollouts(cfg, w, model, probes)
 	if err != nil {
 		return result, err
@@ -144,32 +149,38 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 		return result, err
 	}
 	p.line("episodes and result are in %s", dir)
+	defer func() {
+		if err == nil && result.Graded == 0 {
+			err = milepost.E("eval", milepost.KindUnavailable, "no attempt was graded: all %d were lost to infrastructure; see %s", len(eps), dir)
+		}
+	}()
 	return orchestrator.StoreEvaluation(dir, "eval", eps)
 }
 
-// evalModel is the policy to measure and what stops it.
-func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, p *progress) (rollout.Model, func() error, error) {
-	nothing := func() error { return nil }
+// evalModel is the policy to measure, with its server where one was started or is the user's own.
+func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, p *progress) (rollout.Model, *serving, error) {
 	if o.script != "" {
-		return scripts[o.script](), nothing, nil
+		return scripts[o.script](), nil, nil
 	}
 	if o.chat != "" {
 		m, err := chatModel(o.chat, o.chatModel, policy.DefaultChatConfig().NativeTools)
-		return m, nothing, err
+		return m, nil, err
 	}
-	dirOf := o.model
-	if dirOf == "" {
-		dirOf = cfg.Model
+	model := o.model
+	if model == "" {
+		model = cfg.Model
 	}
-	p.line("starting vLLM (one to two minutes on two cores)")
-	s, err := startServing(ctx, cfg, absolute(dirOf), filepath.Join(dir, "logs"), func(text string) { p.line("%s", text) })
+	if len(cfg.Server.URLs) == 0 {
+		p.line("starting vLLM (one to two minutes on two cores)")
+	}
+	s, err := startServing(ctx, cfg, absolute(model), filepath.Join(dir, "logs"), func(text string) { p.line("%s", text) })
 	if err != nil {
-		return nil, nothing, err
+		return nil, nil, err
 	}
 	if err := s.waitReady(ctx); err != nil {
-		return nil, nothing, errors.Join(err, s.close())
+		return nil, nil, errors.Join(err, s.close())
 	}
-	return s.model, s.close, nil
+	return s.model, s, nil
 }
 
 // chatModel is an OpenAI-compatible chat endpoint; its key comes from the environment.

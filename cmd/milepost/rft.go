@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -119,6 +119,9 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 	model := cfg.Model
 	if model == "" {
 		model = out + ".init"
+		if err := os.RemoveAll(model); err != nil { // what an interrupted attempt left
+			return milepost.Wrap("rft", milepost.KindUnavailable, err)
+		}
 		if err := createModel(ctx, cfg, t, demos, model, p); err != nil {
 			return err
 		}
@@ -195,33 +198,36 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	return writeDemos(filepath.Join(dir, demosFile), cfg.Rollout, byID, kept)
 }
 
-// writeDemos writes conversations as JSONL, one message a turn, as the policy will see them.
-func writeDemos(path string, cfg rollout.Config, tasks map[string]*milepost.Task, eps []*milepost.Episode) (err error) {
+// writeDemos writes conversations as JSONL, one message a turn, as the policy will see them. The file appears whole.
+func writeDemos(path string, cfg rollout.Config, tasks map[string]*milepost.Task, eps []*milepost.Episode) error {
 	const op = "write demonstrations"
-	f, err := os.Create(path)
-	if err != nil {
-		return milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	defer func() { err = milepost.Wrap(op, milepost.KindUnavailable, errors.Join(err, f.Close())) }()
-	w := bufio.NewWriter(f)
-	enc := json.NewEncoder(w)
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	for _, ep := range eps {
-		d := demo{ID: ep.ID}
-		for _, m := range cfg.Messages(tasks[ep.Task]) {
-			d.Messages = append(d.Messages, demoMessage{Role: string(m.Role), Content: m.Content})
-		}
-		for i, s := range ep.Steps {
-			d.Messages = append(d.Messages, demoMessage{Role: "assistant", Content: s.Action.Text})
-			if i < len(ep.Steps)-1 {
-				d.Messages = append(d.Messages, demoMessage{Role: "tool", Content: s.Observed})
-			}
-		}
-		if err := enc.Encode(d); err != nil {
-			return err
+		if err := enc.Encode(conversation(ep, cfg.Messages(tasks[ep.Task]))); err != nil {
+			return milepost.Wrap(op, milepost.KindInternal, err)
 		}
 	}
-	return w.Flush()
+	if err := os.WriteFile(path+".tmp", buf.Bytes(), 0o644); err != nil {
+		return milepost.Wrap(op, milepost.KindUnavailable, errors.Join(err, os.RemoveAll(path+".tmp")))
+	}
+	return milepost.Wrap(op, milepost.KindUnavailable, os.Rename(path+".tmp", path))
+}
+
+// conversation is an episode as messages: the opening, then call and observation in turn, the last call unanswered.
+func conversation(ep *milepost.Episode, opening []rollout.Message) demo {
+	d := demo{ID: ep.ID}
+	for _, m := range opening {
+		d.Messages = append(d.Messages, demoMessage{Role: string(m.Role), Content: m.Content})
+	}
+	for i, s := range ep.Steps {
+		d.Messages = append(d.Messages, demoMessage{Role: "assistant", Content: s.Action.Text})
+		if i < len(ep.Steps)-1 {
+			d.Messages = append(d.Messages, demoMessage{Role: "tool", Content: s.Observed})
+		}
+	}
+	return d
 }
 
 // createModel makes tokenizer and random weights of the tiny model from the demonstrations.
