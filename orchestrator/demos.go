@@ -53,7 +53,7 @@ func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[st
 	if ctx.Err() != nil {
 		return nil, milepost.Wrap("orchestrator: collect", milepost.KindCanceled, context.Cause(ctx))
 	}
-	if err := probes.Fill(ctx, out, barrier); err != nil {
+	if err := fillProbes(ctx, probes, out, barrier); err != nil {
 		return nil, err
 	}
 	for _, ep := range out {

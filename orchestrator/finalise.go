@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/credit"
@@ -42,13 +43,39 @@ func agentsDoing(v *milepost.Probe) bool {
 	return false
 }
 
+// verdictChances is how many barriers a verdict has: a late step costs some credit, a late verdict a whole episode.
+const verdictChances = 3
+
+// fillProbes is the barrier: what is late is untrusted, but verdicts that are late are waited for again, alone.
+func fillProbes(ctx context.Context, probes Probes, eps []*milepost.Episode, bound time.Duration) error {
+	if err := probes.Fill(ctx, eps, bound); err != nil {
+		return err
+	}
+	for range verdictChances - 1 {
+		var late []*milepost.Episode
+		for _, ep := range eps {
+			if v := ep.Outcome.Verdict; v != nil && v.Status == milepost.ProbeLate {
+				ep.Outcome.Verdict = &milepost.Probe{ID: v.ID}
+				late = append(late, ep)
+			}
+		}
+		if len(late) == 0 {
+			return nil
+		}
+		if err := probes.Fill(ctx, late, bound); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // runEvaluate waits for the verdicts of an evaluation and stores it.
 func (r *Runner) runEvaluate(ctx context.Context, c Command) completion {
 	eps, err := r.collect(c.Episodes)
 	if err != nil {
 		return completion{err: err}
 	}
-	if err := r.deps.Probes.Fill(ctx, eps, r.cfg.Barrier); err != nil {
+	if err := fillProbes(ctx, r.deps.Probes, eps, r.cfg.Barrier); err != nil {
 		return completion{err: err}
 	}
 	records := make([]EpisodeRecord, len(eps))
@@ -78,7 +105,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	if err != nil {
 		return completion{err: err}
 	}
-	if err := r.deps.Probes.Fill(ctx, eps, r.cfg.Barrier); err != nil {
+	if err := fillProbes(ctx, r.deps.Probes, eps, r.cfg.Barrier); err != nil {
 		return completion{err: err}
 	}
 	barrier := r.deps.Now().Sub(rolled)
