@@ -24,7 +24,7 @@ test: deps
 	@build/test
 
 bench: deps build
-	@build/bench
+	@build/bench $(ARGS)
 
 e2e-real: deps build
 	@build/e2e-real
