@@ -129,3 +129,21 @@ func TestCreditRecomputeWarns(t *testing.T) {
 		t.Fatal("a warning is on standard output")
 	}
 }
+
+func TestCreditRecomputeOfARunRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		args []string
+		kind milepost.Kind
+		want string
+	}{
+		{[]string{"--run", dir, "case.json"}, milepost.KindInvalid, "exclude each other"},
+		{[]string{"--run", filepath.Join(dir, "none")}, milepost.KindNotFound, "config.yaml"},
+		{nil, milepost.KindInvalid, "--run RUN_DIR"},
+	} {
+		out, _, err := runCredit(strings.NewReader(""), c.args...)
+		if milepost.KindOf(err) != c.kind || err == nil || !strings.Contains(err.Error(), c.want) || out != "" {
+			t.Errorf("recompute %v: output %q, error %v; want kind %s and %q", c.args, out, err, c.kind, c.want)
+		}
+	}
+}
