@@ -68,13 +68,9 @@ func (r *Runner) collect(specs []EpisodeSpec) ([]*milepost.Episode, error) {
 }
 
 // runTrain does the update step, and the checkpoint and the export of the new weights.
-func (r *Runner) runTrain(ctx context.Context, u int) completion {
-	batch, err := r.batchEvent(u)
-	if err != nil {
-		return completion{err: err}
-	}
-	start := r.deps.Now()
-	metrics, err := r.deps.Learner.Update(ctx, u, r.folder.Path(batch.Batch), batch.SHA256)
+func (r *Runner) runTrain(ctx context.Context, c Command) completion {
+	u, start := c.Update, r.deps.Now()
+	metrics, err := r.deps.Learner.Update(ctx, u, r.folder.Path(c.Batch), c.SHA256)
 	if err != nil {
 		return completion{err: err}
 	}

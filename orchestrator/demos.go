@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -18,6 +19,21 @@ const (
 	AcceptResolved Acceptance = "resolved" // every test passes at the end (Nebius, arXiv 2508.03501)
 	AcceptImproved Acceptance = "improved" // phi_ver of the final tree is above 0: more is fixed than was broken
 )
+
+// Attempts are n attempts at each task for one purpose, and the tasks by id; every attempt has a seed of its own.
+func Attempts(purpose Purpose, tasks []*milepost.Task, n int, seed int64) (map[string]*milepost.Task, []EpisodeSpec) {
+	byID := make(map[string]*milepost.Task, len(tasks))
+	specs := make([]EpisodeSpec, 0, len(tasks)*n)
+	for _, t := range tasks {
+		byID[t.ID] = t
+		group := string(purpose) + "/" + t.ID
+		for a := range n {
+			specs = append(specs, EpisodeSpec{ID: fmt.Sprintf("%s/%d", group, a), Group: group, Task: t.ID, Attempt: a,
+				Seed: seed<<20 + int64(len(specs)), Purpose: purpose})
+		}
+	}
+	return byID, specs
+}
 
 // Collect runs episodes with at most concurrency under way, waits for their verdicts and returns them in the order of
 // the specs. Each is told to done as it ends.

@@ -78,6 +78,8 @@ type Command struct {
 	Episodes []EpisodeSpec // evaluate, finalise: the specs whose episodes count (last retry of each), in order
 	Update   int           // finalise, train
 	Version  int32         // push: version to serve; its weights are those of the update of that number
+	Batch    string        // train: path of the batch within the run folder
+	SHA256   string        // train: of the batch file
 	Load     bool          // push: the trainer has other weights and must load these first, for the canary
 	Reason   string        // stop
 }

@@ -48,24 +48,6 @@ func (f *Folder) lineage() (lineage, error) {
 	return out, nil
 }
 
-// batchEvent finds the finalised event of an update.
-func (r *Runner) batchEvent(u int) (Event, error) {
-	records, err := journal.Read(r.folder.Path("journal.jsonl"))
-	if err != nil {
-		return Event{}, err
-	}
-	for i := len(records) - 1; i >= 0; i-- {
-		var e Event
-		if records[i].Type != string(EventFinalised) {
-			continue
-		}
-		if err := json.Unmarshal(records[i].Data, &e); err == nil && e.Update == u {
-			return e, nil
-		}
-	}
-	return Event{}, milepost.E("orchestrator: train", milepost.KindCorrupt, "the journal has no batch for update %d", u)
-}
-
 func relative(base, path string) (string, error) { return filepath.Rel(base, path) }
 
 // Epochs returns how often the run in dir was started; 0 where there is none.

@@ -155,7 +155,7 @@ func (m *Machine) finalised(e Event) []Command {
 		return m.afterUpdate(e)
 	}
 	m.phase = PhaseTraining
-	return m.issue(Command{Type: CommandTrain, Update: m.update})
+	return m.issue(Command{Type: CommandTrain, Update: m.update, Batch: e.Batch, SHA256: e.SHA256})
 }
 
 func (m *Machine) pushed(e Event) []Command {

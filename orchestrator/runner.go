@@ -238,7 +238,7 @@ func (r *Runner) do(ctx context.Context, c Command) completion {
 	case CommandFinalise:
 		return r.runFinalise(ctx, c)
 	case CommandTrain:
-		return r.runTrain(ctx, c.Update)
+		return r.runTrain(ctx, c)
 	case CommandPush:
 		return r.runPush(ctx, c.Version, c.Load)
 	}

@@ -131,15 +131,7 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 	if samples == 0 {
 		samples = cfg.Schedule.EvalSamples
 	}
-	byID := map[string]*milepost.Task{}
-	var specs []orchestrator.EpisodeSpec
-	for _, t := range tasks {
-		byID[t.ID] = t
-		for a := range samples {
-			specs = append(specs, orchestrator.EpisodeSpec{ID: fmt.Sprintf("eval/%s/%d", t.ID, a), Group: "eval/" + t.ID, Task: t.ID,
-				Attempt: a, Seed: cfg.Run.Seed<<20 + int64(len(specs)), Purpose: "eval"})
-		}
-	}
+	byID, specs := orchestrator.Attempts("eval", tasks, samples, cfg.Run.Seed)
 	began, done := time.Now(), 0
 	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, cfg.Schedule.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
 		done++

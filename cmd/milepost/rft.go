@@ -160,15 +160,7 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	if err != nil {
 		return err
 	}
-	byID := map[string]*milepost.Task{}
-	var specs []orchestrator.EpisodeSpec
-	for _, t := range tasks {
-		byID[t.ID] = t
-		for a := range cfg.RFT.Attempts {
-			seed := cfg.Run.Seed<<20 + int64(len(specs))
-			specs = append(specs, orchestrator.EpisodeSpec{ID: fmt.Sprintf("demo/%s/%d", t.ID, a), Group: "demo/" + t.ID, Task: t.ID, Attempt: a, Seed: seed, Purpose: "demo"})
-		}
-	}
+	byID, specs := orchestrator.Attempts("demo", tasks, cfg.RFT.Attempts, cfg.Run.Seed)
 	began, done := time.Now(), 0
 	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, cfg.RFT.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
 		done++
