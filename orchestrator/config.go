@@ -16,11 +16,18 @@ type Config struct {
 
 	MaxUpdates int           `yaml:"max_updates"` // stop after this many updates
 	MaxWall    time.Duration `yaml:"max_wall"`    // start no update after this much active time; 0 = no bound
+	MaxTokens  int64         `yaml:"max_tokens"`  // start no update after so many sampled training tokens; 0 = no bound
 	EvalEvery  int           `yaml:"eval_every"`  // validate after every so many updates; 0 = never
 	Patience   int           `yaml:"patience"`    // stop after so many validations without a better rate; 0 = never
 
 	EvalSamples       int `yaml:"eval_samples"`       // attempts per held-out task
 	ValidationSamples int `yaml:"validation_samples"` // attempts per validation task
+	// EvalBefore is false where the weights that the run starts from were measured elsewhere.
+	EvalBefore bool `yaml:"eval_before"`
+	// Final says which weights the last evaluation measures: best (by validation; the last where there is none) or last.
+	Final string `yaml:"final"`
+	// EvalSeed draws the evaluations, so that runs of several seeds share them; 0 = run.seed.
+	EvalSeed int64 `yaml:"eval_seed"`
 
 	// KeepGroup says which groups train: advantage (some |A_t| > 1e-9) or outcome (rewards differ). The rest is dropped.
 	KeepGroup string `yaml:"keep_group"`
@@ -32,11 +39,17 @@ type Config struct {
 	Retention Retention `yaml:"retention"`
 }
 
+// The weights that the last evaluation measures.
+const (
+	FinalBest = "best"
+	FinalLast = "last"
+)
+
 // DefaultConfig returns the schedule of the paper's bug-repair runs (SWE-MILE, arXiv 2609.32631: 16 rollouts by 12 groups).
 func DefaultConfig() Config {
 	return Config{
 		GroupsPerUpdate: 12, GroupSize: 16, Concurrency: 32, MaxRetries: 2,
-		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1,
+		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1, EvalBefore: true, Final: FinalBest,
 		KeepGroup: credit.CriterionAdvantage, Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
 	}
 }
@@ -59,6 +72,12 @@ func (c Config) Validate() error {
 	}
 	if c.MaxWall < 0 || c.Barrier <= 0 {
 		return milepost.E(op, milepost.KindInvalid, "schedule.max_wall must not be negative and schedule.barrier must be positive (got %v, %v)", c.MaxWall, c.Barrier)
+	}
+	if c.MaxTokens < 0 {
+		return milepost.E(op, milepost.KindInvalid, "schedule.max_tokens is %d; allowed: 0 (no bound) or more", c.MaxTokens)
+	}
+	if c.Final != FinalBest && c.Final != FinalLast {
+		return milepost.E(op, milepost.KindInvalid, "schedule.final is %q; allowed: best, last", c.Final)
 	}
 	if c.KeepGroup != credit.CriterionAdvantage && c.KeepGroup != credit.CriterionOutcome {
 		return milepost.E(op, milepost.KindInvalid, "schedule.keep_group is %q; allowed: advantage, outcome", c.KeepGroup)

@@ -33,6 +33,7 @@ type Event struct {
 
 	Update     int    `json:"update,omitempty"`     // finalised, trained: index from 1
 	Rows       int    `json:"rows,omitempty"`       // finalised: training sequences; 0 = the update is skipped
+	Tokens     int64  `json:"tokens,omitempty"`     // finalised: tokens sampled for the batch, dropped groups included
 	Batch      string `json:"batch,omitempty"`      // finalised: path within the run folder
 	SHA256     string `json:"sha256,omitempty"`     // finalised: of the batch file
 	Checkpoint string `json:"checkpoint,omitempty"` // trained: path within the run folder, "" when none was due

@@ -121,7 +121,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 		return completion{err: err}
 	}
 	records, rows := r.batchRows(inputs, assigned.Episodes)
-	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows)}
+	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows), Tokens: sampledTokens(eps)}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")
 		if e.SHA256, err = r.deps.Learner.WriteBatch(r.folder.Path(e.Batch), rows); err != nil {
@@ -148,9 +148,8 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	return completion{event: e, status: s}
 }
 
-// inputs pairs each episode with its task and baseline, and sets outcomes. An episode that a limit stopped where
-// everything passed earns a fraction (credit.LimitReward); it counts as resolved all the same. Baselines are waited for
-// as long as probes were, since with no worker alive they never come.
+// inputs pairs each episode with its task and baseline, and sets outcomes. What an episode earns is the engine's to say
+// (credit.OutcomeReward); whether it resolved its task is not touched by that. Baselines are waited for as long as probes were, since with no worker alive they never come.
 func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.Input, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.Barrier)
 	defer cancel()
@@ -175,11 +174,22 @@ func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.
 			baselines[ep.Task] = b
 		}
 		inputs[i] = credit.Input{Episode: ep, Task: task, Baseline: b}
-		if reward, ok := credit.LimitReward(inputs[i]); ok {
-			ep.Outcome.Reward = reward
+		if ep.Outcome.Graded {
+			ep.Outcome.Reward = r.engine.OutcomeReward(inputs[i])
 		}
 	}
 	return inputs, nil
+}
+
+// sampledTokens counts what a batch cost, whatever became of its episodes.
+func sampledTokens(eps []*milepost.Episode) int64 {
+	n := int64(0)
+	for _, ep := range eps {
+		for _, s := range ep.Steps {
+			n += int64(s.TokenEnd - s.TokenStart)
+		}
+	}
+	return n
 }
 
 // batchRows pairs episodes with their credit, drops groups by the configured criterion and lays the rest out as rows.

@@ -57,6 +57,7 @@ type Machine struct {
 	phase       Phase
 	update      int // index of the current update, from 1
 	version     int32
+	tokens      int64 // sampled for training so far
 	evalName    string
 	slots       []*slot
 	outstanding map[string]Command
@@ -87,6 +88,9 @@ func (m *Machine) Update() int { return m.update }
 
 // Version returns the weight version that the servers have.
 func (m *Machine) Version() int32 { return m.version }
+
+// Tokens returns how many tokens were sampled for training so far.
+func (m *Machine) Tokens() int64 { return m.tokens }
 
 // Best returns the weight version with the best validation so far and its rate; the rate is -1 before any validation.
 func (m *Machine) Best() (int32, float64) { return m.bestVersion, m.bestRate }
@@ -171,9 +175,19 @@ func (m *Machine) issue(cs ...Command) []Command {
 }
 
 // seedOf derives a seed for one purpose from the run's seed; stable across versions of Go.
-func (m *Machine) seedOf(parts ...any) int64 {
+func (m *Machine) seedOf(parts ...any) int64 { return derive(m.seed, parts...) }
+
+// evalSeedOf derives a seed of an evaluation.
+func (m *Machine) evalSeedOf(parts ...any) int64 {
+	if m.cfg.EvalSeed != 0 {
+		return derive(uint64(m.cfg.EvalSeed), parts...)
+	}
+	return derive(m.seed, parts...)
+}
+
+func derive(seed uint64, parts ...any) int64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, m.seed)
+	fmt.Fprint(h, seed)
 	for _, p := range parts {
 		fmt.Fprint(h, "/", p)
 	}

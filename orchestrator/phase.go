@@ -8,7 +8,7 @@ import (
 
 // begin starts with the held-out evaluation of the weights as they are.
 func (m *Machine) begin(e Event) []Command {
-	if len(m.tasks.Heldout) == 0 {
+	if len(m.tasks.Heldout) == 0 || !m.cfg.EvalBefore {
 		return m.validateOrRoll(e)
 	}
 	m.phase = PhaseBefore
@@ -36,7 +36,7 @@ func (m *Machine) evaluate(name string, tasks []string, samples int) []Command {
 		for a := range samples {
 			specs = append(specs, EpisodeSpec{
 				ID: fmt.Sprintf("%s/%s/%d", name, t, a), Group: name + "/" + t, Task: t, Attempt: a,
-				Purpose: Purpose(name), Seed: m.seedOf(evalSeedName(name), t, a),
+				Purpose: Purpose(name), Seed: m.evalSeedOf(evalSeedName(name), t, a),
 			})
 		}
 	}
@@ -78,6 +78,8 @@ func (m *Machine) stopRule(e Event) string {
 		return fmt.Sprintf("max_updates: %d updates are done", m.update)
 	case m.cfg.MaxWall > 0 && e.Active >= m.cfg.MaxWall.Seconds():
 		return fmt.Sprintf("max_wall: %.0f s of %.0f s are used", e.Active, m.cfg.MaxWall.Seconds())
+	case m.cfg.MaxTokens > 0 && m.tokens >= m.cfg.MaxTokens:
+		return fmt.Sprintf("max_tokens: %d of %d sampled tokens are used", m.tokens, m.cfg.MaxTokens)
 	case m.cfg.Patience > 0 && m.sinceBest >= m.cfg.Patience:
 		return fmt.Sprintf("patience: %d validations without a better rate than %.3f", m.sinceBest, m.bestRate)
 	}
@@ -151,6 +153,7 @@ func (m *Machine) batchEnded() []Command {
 
 // finalised trains on the batch; a batch without any signal leaves the weights as they are.
 func (m *Machine) finalised(e Event) []Command {
+	m.tokens += e.Tokens
 	if e.Rows == 0 {
 		return m.afterUpdate(e)
 	}
@@ -198,7 +201,7 @@ func (m *Machine) evaluated(e Event) []Command {
 // finish serves the best weights and evaluates them; without validation the last weights are the best.
 func (m *Machine) finish(reason string) []Command {
 	m.stopReason = reason
-	if m.bestRate < 0 {
+	if m.bestRate < 0 || m.cfg.Final == FinalLast {
 		m.bestVersion = m.version
 	}
 	if len(m.tasks.Heldout) == 0 || m.update == 0 {
