@@ -22,7 +22,8 @@ type Config struct {
 
 	EvalSamples       int `yaml:"eval_samples"`       // attempts per held-out task
 	ValidationSamples int `yaml:"validation_samples"` // attempts per validation task
-	// EvalBefore is false where the weights that the run starts from were measured elsewhere.
+	// EvalBefore is false where the weights that the run starts from were measured elsewhere: neither the held-out tasks
+	// nor the validation tasks are then tried before the first update.
 	EvalBefore bool `yaml:"eval_before"`
 	// Final says which weights the last evaluation measures: best (by validation; the last where there is none) or last.
 	Final string `yaml:"final"`

@@ -8,7 +8,10 @@ import (
 
 // begin starts with the held-out evaluation of the weights as they are.
 func (m *Machine) begin(e Event) []Command {
-	if len(m.tasks.Heldout) == 0 || !m.cfg.EvalBefore {
+	if !m.cfg.EvalBefore {
+		return m.roll(e)
+	}
+	if len(m.tasks.Heldout) == 0 {
 		return m.validateOrRoll(e)
 	}
 	m.phase = PhaseBefore

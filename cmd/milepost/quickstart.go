@@ -162,7 +162,7 @@ func (q *pipeline) carryOut(ctx context.Context) (err error) {
 	if started > 0 {
 		q.p.line("going on with the run in %s", run)
 	}
-	if err := shareLogs(run); err != nil {
+	if err := shareLogs(run, logs); err != nil {
 		return err
 	}
 	q.p.line("training: %d groups of %d episodes an update", q.cfg.Schedule.GroupsPerUpdate, q.cfg.Schedule.GroupSize)
@@ -183,12 +183,17 @@ func (q *pipeline) prepare(ctx context.Context) (err error) {
 
 // shareLogs makes logs/ of the run folder the pipeline's own, where the identities of server and trainer lie, so that
 // `milepost train --resume` finds them as well.
-func shareLogs(run string) error {
+func shareLogs(run, logs string) error {
+	const op = "share logs"
 	link := filepath.Join(run, "logs")
 	if _, err := os.Lstat(link); err == nil {
 		return nil
 	}
-	return milepost.Wrap("share logs", milepost.KindUnavailable, os.Symlink(filepath.Join("..", "logs"), link))
+	target, err := filepath.Rel(run, logs)
+	if err != nil {
+		return milepost.Wrap(op, milepost.KindInvalid, err)
+	}
+	return milepost.Wrap(op, milepost.KindUnavailable, errors.Join(os.MkdirAll(run, 0o755), os.Symlink(target, link)))
 }
 
 // makeTasks makes the four micro sets; no two share a repository.

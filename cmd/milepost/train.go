@@ -277,7 +277,7 @@ func openRun(cfg configs.Run, resume bool) (*orchestrator.Folder, uint64, error)
 	return folder, started + 1, folder.SaveConfig(text)
 }
 
-// loadSplits loads the task sets; ids must differ across them.
+// loadSplits loads the task sets. Ids must differ across them, but validation may be the held-out set itself.
 func loadSplits(sets configs.TaskSets) ([]*milepost.Task, orchestrator.Tasks, error) {
 	var all []*milepost.Task
 	var split orchestrator.Tasks
@@ -294,6 +294,9 @@ func loadSplits(sets configs.TaskSets) ([]*milepost.Task, orchestrator.Tasks, er
 		}
 		for _, t := range tasks {
 			*s.ids = append(*s.ids, t.ID)
+		}
+		if s.ids == &split.Heldout && s.dir == sets.Validation {
+			continue
 		}
 		all = append(all, tasks...)
 	}
