@@ -35,11 +35,12 @@ const (
 )
 
 // Config is every number and switch of the credit rules. Decode it over [Default]: an absent or null field keeps its
-// default. Two weights have a default that follows the resolved verification mode and are pointers for that reason.
+// default (for objectives, null is the default too). Two weights have a default that follows the resolved verification mode and are pointers for that reason.
 type Config struct {
 	Estimator       string    `yaml:"estimator" json:"estimator"`               // dapo, dr_grpo, gigpo, graph_gpo, grpo, hgpo, mo_grpo, ppo_gae, reinforce_pp_baseline or rloo
 	Outcome         string    `yaml:"outcome" json:"outcome"`                   // outcome reward: resolved, or potential (the verification potential of the final tree, as terminal reward)
 	Overlong        Overlong  `yaml:"overlong" json:"overlong"`                 // length terms added to the outcome reward
+	Objectives      []string  `yaml:"objectives" json:"objectives"`             // mo_grpo: terms, each normalised by itself; of resolved, reward, verification, navigation, format
 	OutcomeWeight   float64   `yaml:"outcome_weight" json:"outcome_weight"`     // w_out: weight of the outcome advantage beside milestone credit
 	Eps             float64   `yaml:"eps" json:"eps"`                           // added to every standard deviation that is divided by
 	Omega           float64   `yaml:"omega" json:"omega"`                       // gigpo: weight of the state part
@@ -77,7 +78,7 @@ type Milestone struct {
 // Default returns the defaults of the paper (SWE-MILE, arXiv 2609.32631) with the grpo estimator.
 func Default() Config {
 	return Config{
-		Estimator: "grpo", Outcome: OutcomeResolved, OutcomeWeight: 1, Eps: 1e-6, Omega: 1, StepGamma: .95, HGPOK: 2, HGPOAlpha: 1,
+		Estimator: "grpo", Outcome: OutcomeResolved, Objectives: defaultObjectives(), OutcomeWeight: 1, Eps: 1e-6, Omega: 1, StepGamma: .95, HGPOK: 2, HGPOAlpha: 1,
 		GroupNorm: NormMeanStd, GraphGamma: .1, GraphScale: 10, ProcessBaseline: BaselineNone,
 		Milestone: Milestone{
 			Enabled: true, Verification: true, Navigation: true, Format: true, Mode: ModeAuto,
@@ -96,6 +97,9 @@ func (c Config) Validate() error {
 		return err
 	}
 	if err := c.Overlong.Validate(); err != nil {
+		return err
+	}
+	if err := c.validateObjectives(); err != nil {
 		return err
 	}
 	if err := oneOf("group_norm", c.GroupNorm, NormMeanStd, NormMean); err != nil {

@@ -3,6 +3,7 @@ package credit
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -38,13 +39,13 @@ func TestConfigRefusals(t *testing.T) {
 func TestNullKeepsTheDefault(t *testing.T) {
 	text := `{"estimator": null, "eps": null, "hgpo_k": null, "milestone": {"enabled": null, "w_ver": null, "search": null}}`
 	fromJSON, fromYAML, null := Default(), Default(), Default()
-	if err := json.Unmarshal([]byte(text), &fromJSON); err != nil || fromJSON != Default() {
+	if err := json.Unmarshal([]byte(text), &fromJSON); err != nil || !reflect.DeepEqual(fromJSON, Default()) {
 		t.Errorf("JSON: %+v (error %v)", fromJSON, err)
 	}
-	if err := yaml.Unmarshal([]byte(text), &fromYAML); err != nil || fromYAML != Default() {
+	if err := yaml.Unmarshal([]byte(text), &fromYAML); err != nil || !reflect.DeepEqual(fromYAML, Default()) {
 		t.Errorf("YAML: %+v (error %v)", fromYAML, err)
 	}
-	if err := yaml.Unmarshal([]byte("milestone: null"), &null); err != nil || null != Default() {
+	if err := yaml.Unmarshal([]byte("milestone: null"), &null); err != nil || !reflect.DeepEqual(null, Default()) {
 		t.Errorf("YAML: %+v (error %v)", null, err)
 	}
 }

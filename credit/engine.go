@@ -78,7 +78,7 @@ func (e *Engine) group(g *arranged, credits []milepost.EpisodeCredit) error {
 		steps[k] = credits[i].Steps
 		out[k] = make([]float64, len(steps[k]))
 	}
-	if err := registry[e.cfg.Estimator](&e.cfg, &g.group, out); err != nil {
+	if err := registry[e.cfg.Estimator].assign(&e.cfg, &g.group, out); err != nil {
 		return err
 	}
 	if e.cfg.Milestone.Enabled && e.cfg.ProcessBaseline == BaselineGroupMean {

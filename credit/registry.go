@@ -18,25 +18,36 @@ type group struct {
 // reads nothing but its arguments. An error names the episode.
 type estimator func(c *Config, g *group, out [][]float64) error
 
-// registry is the one list of outcome estimators, by the name that a configuration uses.
-var registry = map[string]estimator{
-	"grpo":                  grpo,
-	"dr_grpo":               drGRPO,
-	"rloo":                  rloo,
-	"reinforce_pp_baseline": reinforcePPBaseline,
-	"dapo":                  dapo,
-	"mo_grpo":               moGRPO,
-	"gigpo":                 gigpo,
-	"hgpo":                  hgpo,
-	"graph_gpo":             graphGPO,
-	"ppo_gae":               ppoGAE,
+// entry is one line of the registry: an estimator and what it asks of its caller beside rewards and states.
+type entry struct {
+	assign     estimator
+	objectives bool // reads Outcome.Objectives, one number an objective (objectives.go)
+	values     bool // needs a value of every trained token; Assign refuses it without
+	whitened   bool // A_out is whitened over the update's trained tokens afterwards ([Engine.Whiten])
 }
 
-// whitened are the estimators whose A_out is whitened over the update's trained tokens afterwards ([Engine.Whiten]).
-var whitened = map[string]bool{"reinforce_pp_baseline": true}
+// registry is the one list of outcome estimators, by the name that a configuration uses.
+var registry = map[string]entry{
+	"grpo":                  {assign: grpo},
+	"dr_grpo":               {assign: drGRPO},
+	"rloo":                  {assign: rloo},
+	"reinforce_pp_baseline": {assign: reinforcePPBaseline, whitened: true},
+	"dapo":                  {assign: dapo},
+	"mo_grpo":               {assign: moGRPO, objectives: true},
+	"gigpo":                 {assign: gigpo},
+	"hgpo":                  {assign: hgpo},
+	"graph_gpo":             {assign: graphGPO},
+	"ppo_gae":               {assign: ppoGAE, values: true},
+}
 
 // Estimators returns the names of the outcome estimators in alphabetical order.
 func Estimators() []string { return slices.Sorted(maps.Keys(registry)) }
+
+// NeedsObjectives reports whether an estimator reads Outcome.Objectives; false for a name that is none.
+func NeedsObjectives(estimator string) bool { return registry[estimator].objectives }
+
+// NeedsValues reports whether an estimator needs per-token values from a value head; false for a name that is none.
+func NeedsValues(estimator string) bool { return registry[estimator].values }
 
 // rewards returns the outcome reward R of each episode.
 func (g *group) rewards() []float64 {

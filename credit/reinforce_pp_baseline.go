@@ -19,7 +19,7 @@ const whitenEps = 1e-8
 // the advantage is recomputed. inputs and r are those of one [Engine.Assign]; a step weighs as many tokens as it
 // sampled (TokenEnd-TokenStart). Fewer than two trained tokens give 0.
 func (e *Engine) Whiten(inputs []Input, r *Result) error {
-	if !whitened[e.cfg.Estimator] {
+	if !registry[e.cfg.Estimator].whitened {
 		return nil
 	}
 	if len(inputs) != len(r.Episodes) {

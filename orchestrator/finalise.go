@@ -175,7 +175,7 @@ func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.
 		}
 		inputs[i] = credit.Input{Episode: ep, Task: task, Baseline: b}
 		if ep.Outcome.Graded {
-			ep.Outcome.Reward = r.engine.OutcomeReward(inputs[i])
+			ep.Outcome.Reward, ep.Outcome.Objectives = r.engine.OutcomeReward(inputs[i]), r.engine.Objectives(inputs[i])
 		}
 	}
 	return inputs, nil
