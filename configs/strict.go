@@ -20,12 +20,13 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 )
 
-// document is the one mapping of a configuration, checked against the fields of [Run] before anything is decoded: the
+// document is the one mapping of a configuration, checked against the fields of its type before anything is decoded: the
 // decoder alone would cut 1.5 down to 1, leave further documents unread and name neither field nor what is allowed.
 type document struct {
-	name string    // file or override, for messages
-	file string    // "" for an override, which has no lines
-	set  []setting // the leaves that it sets, in order
+	name string       // file or override, for messages
+	file string       // "" for an override, which has no lines
+	of   reflect.Type // what it must fit; nil = [Run]
+	set  []setting    // the leaves that it sets, in order
 }
 
 // setting is one field that a document sets.
@@ -34,7 +35,7 @@ type setting struct {
 	at   string // for example quickstart.yaml:41
 }
 
-// parse reads text, which must be one non-empty mapping that fits [Run]. Errors are of kind invalid and begin with the
+// parse reads text, which must be one non-empty mapping that fits the type. Errors are of kind invalid and begin with the
 // place.
 func (d *document) parse(text []byte) error {
 	if !utf8.Valid(text) {
@@ -55,7 +56,11 @@ func (d *document) parse(text []byte) error {
 	case len(file.Docs) > 1:
 		return d.fail(file.Docs[1].Body, "a second YAML document begins; allowed: one")
 	}
-	return d.check(docs[0].Body, reflect.TypeFor[Run](), "")
+	of := d.of
+	if of == nil {
+		of = reflect.TypeFor[Run]()
+	}
+	return d.check(docs[0].Body, of, "")
 }
 
 // at is the place of a node: file:line, or the override.
@@ -148,7 +153,7 @@ func (d *document) value(n ast.Node, t reflect.Type, path string) error {
 			return d.wrong(n, path, "a list such as [a, b]")
 		}
 		for i, item := range list.Values {
-			if err := d.value(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+			if err := d.item(item, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return err
 			}
 		}
@@ -166,6 +171,14 @@ func (d *document) value(n ast.Node, t reflect.Type, path string) error {
 		return milepost.E("configs: parse", milepost.KindInternal, "%s has type %s, which no rule covers; add one to document.value", path, t)
 	}
 	return nil
+}
+
+// item checks an element of a list, which may be a section of its own.
+func (d *document) item(n ast.Node, t reflect.Type, path string) error {
+	if t.Kind() == reflect.Struct {
+		return d.section(n, t, path)
+	}
+	return d.value(n, t, path)
 }
 
 func (d *document) require(ok bool, n ast.Node, path, allowed string) error {

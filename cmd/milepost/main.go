@@ -70,7 +70,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newQuickstartCommand(), newTrainCommand(), newRFTCommand(), newEvalCommand(), newReportCommand(),
 		newTasksCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
-		newBenchCommand(), newE2ERealCommand(),
+		newBenchCommand(), newE2ERealCommand(), newAblateCommand(),
 	)
 	blameUser(root)
 	return root

@@ -50,7 +50,7 @@ type pipeline struct {
 	run                           configs.Run
 }
 
-// plan finds the path of every artifact: the key of a stage is what it depends on, the paths of earlier ones included.
+// plan finds the path of every artifact: the key of a stage is what it depends on, the names of earlier ones included.
 func (q *pipeline) plan() (err error) {
 	path := func(name string, key any) (out string) {
 		if err == nil {
@@ -64,22 +64,34 @@ func (q *pipeline) plan() (err error) {
 	q.policy = path("policy", q.policyKey())
 	q.run = q.cfg
 	q.run.Model, q.run.Tasks = q.policy, q.splits()
-	key := q.run
-	key.Run.Dir = ""
-	q.run.Run.Dir = path("run", key)
+	q.run.Run.Dir = path("run", q.relative(q.run))
 	return err
+}
+
+// relative is a run's configuration without the pipeline's own place, so that a folder that was moved is recognised.
+func (q *pipeline) relative(run configs.Run) configs.Run {
+	run.Run.Dir = ""
+	for _, p := range []*string{&run.Model, &run.Tasks.Train, &run.Tasks.Validation, &run.Tasks.Heldout} {
+		if rel, err := filepath.Rel(q.dir, *p); err == nil && *p != "" {
+			*p = rel
+		}
+	}
+	return run
 }
 
 func (q *pipeline) tasksKey() any { return []any{q.cfg.Micro, q.cfg.Run.Seed, q.cfg.Tests} }
 
 func (q *pipeline) demosKey() any {
 	c := q.cfg
-	return []any{filepath.Join(q.tasks, "demos"), c.RFT.Expert, c.RFT.Attempts, c.RFT.Accept, c.Rollout, c.Tests, c.Run.Seed}
+	c.Rollout.ProbeSteps = false // as in every episode that is not for training
+	return []any{filepath.Base(q.tasks), c.RFT.Expert, c.RFT.Attempts, c.RFT.Accept, c.Rollout, c.Tests, c.Run.Seed}
 }
 
-func (q *pipeline) modelKey() any { return []any{q.demosFile(), q.cfg.RFT.Model} }
+func (q *pipeline) modelKey() any { return []any{filepath.Base(q.demos), q.cfg.RFT.Model} }
 
-func (q *pipeline) policyKey() any { return []any{q.initial, q.demosFile(), q.cfg.RFT.SFT} }
+func (q *pipeline) policyKey() any {
+	return []any{filepath.Base(q.initial), filepath.Base(q.demos), q.cfg.RFT.SFT}
+}
 
 func (q *pipeline) demosFile() string { return filepath.Join(q.demos, demosFile) }
 
