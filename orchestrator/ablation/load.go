@@ -70,7 +70,9 @@ func (l *loader) take(e orchestrator.Event) error {
 	case orchestrator.EventFinalised:
 		return l.finalised(e)
 	case orchestrator.EventTrained:
-		l.last().Active = e.Active
+		if p := l.last(); p != nil {
+			p.Active = e.Active
+		}
 	case orchestrator.EventPushed:
 		l.served, l.newest = e.Version, max(l.newest, e.Version)
 		if p := l.last(); p != nil && int(e.Version) == p.Update {

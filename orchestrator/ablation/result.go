@@ -72,11 +72,11 @@ type MeanCost struct {
 
 // BandPoint is one place of a curve over the seeds of an arm.
 type BandPoint struct {
-	Update         int
-	Episodes       float64 // mean over the runs
-	Tokens         float64 // mean over the runs
+	Update          int
+	Episodes        float64 // mean over the runs
+	Tokens          float64 // mean over the runs
 	Mean, Low, High float64 // mean, smallest and largest of the runs
-	Runs           int
+	Runs            int
 }
 
 // Verdict says in words what a comparison shows at the level of the study.
