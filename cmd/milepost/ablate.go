@@ -39,6 +39,7 @@ func newAblateCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&o.file, "config", "c", "", "study: a YAML file, or the name of a shipped one")
 	c.Flags().StringVar(&o.dir, "dir", "", "folder of the study (default runs/NAME)")
+	c.Flags().StringVar(&o.artifacts, "artifacts", "", "folder of tasks, demonstrations and cold starts, to share them with other studies (default the study's)")
 	c.Flags().StringArrayVar(&o.override.Set, "set", nil, "override one field for every arm: section.field=value (repeatable)")
 	c.Flags().StringArrayVar(&o.override.Study, "study", nil, "override one field of the study itself: budget.updates=60 (repeatable)")
 	c.Flags().BoolVar(&o.report, "report", false, "run nothing; make the result anew from what is there")
@@ -49,6 +50,7 @@ func newAblateCommand() *cobra.Command {
 
 type ablateOptions struct {
 	file, dir    string
+	artifacts    string // folder of tasks, demonstrations and cold starts; "" = dir
 	override     configs.AblationOverride
 	report, plan bool
 }
@@ -73,7 +75,11 @@ func (o *ablateOptions) open(p *progress) (*study, error) {
 	for _, s := range o.override.Set {
 		command += " --set " + s
 	}
-	return newStudy(spec, command, absolute(dir), p)
+	artifacts := o.artifacts
+	if artifacts == "" {
+		artifacts = dir
+	}
+	return newStudy(spec, command, absolute(dir), absolute(artifacts), p)
 }
 
 // goOnStudy says behind an error how to go on.

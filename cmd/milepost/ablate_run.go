@@ -67,6 +67,13 @@ func (s *study) coldStart(ctx context.Context, w *workshop) error {
 	if _, err := os.Stat(q.policy); err == nil {
 		return nil
 	}
+	if q.dir != s.dir {
+		release, err := orchestrator.Lock(q.dir)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	if err := q.prepare(ctx); err != nil {
 		return err
 	}

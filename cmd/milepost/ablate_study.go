@@ -12,7 +12,8 @@ import (
 	"github.com/milepost-rl/milepost/orchestrator"
 )
 
-// study is an ablation and where its parts lie: artifacts of the pipelines, trials, runs and the result, all below dir.
+// study is an ablation. Trials, runs and the result lie below dir; what the pipeline of the cold start makes may lie
+// elsewhere.
 type study struct {
 	spec    configs.Ablation
 	command string
@@ -35,15 +36,15 @@ type plannedRun struct {
 	cfg   configs.Run
 }
 
-func newStudy(spec configs.Ablation, command, dir string, p *progress) (*study, error) {
+func newStudy(spec configs.Ablation, command, dir, artifacts string, p *progress) (*study, error) {
 	s := &study{spec: spec, command: command, dir: dir, p: p}
 	for _, arm := range spec.Arms {
 		cfg, err := spec.Run(arm)
 		if err != nil {
 			return nil, err
 		}
-		cfg.Run.Dir = dir
-		q := &pipeline{cfg: cfg, dir: dir, p: p}
+		cfg.Run.Dir = artifacts
+		q := &pipeline{cfg: cfg, dir: artifacts, p: p}
 		if err := q.plan(); err != nil {
 			return nil, err
 		}
