@@ -20,28 +20,42 @@ const TasksFile = "tasks.jsonl"
 // maxLine bounds one task on disk, in bytes.
 const maxLine = 64 << 20
 
-// Load reads a task set: path is its folder or its JSONL file. Every task is held against [Check]; Repo becomes
-// absolute. Errors are KindNotFound where the file does not exist and KindInvalid, naming file, line and field,
-// where a task is not well formed.
+// Load reads a task set: path is its folder or its JSONL file. Every task is held against [Check]; Repo and
+// Grading.Folder become absolute. Errors are KindNotFound where the file does not exist and KindInvalid, naming file,
+// line and field, where a task is not well formed.
 func Load(path string) ([]*milepost.Task, error) {
+	var tasks []*milepost.Task
+	err := Each(path, func(t *milepost.Task) error {
+		tasks = append(tasks, t)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tasks, nil
+}
+
+// Each calls use with one task of a set after another, as [Load] would return them; memory does not grow with the set. A
+// set without a task is an error. An error of use ends the reading and is returned as it is.
+func Each(path string, use func(*milepost.Task) error) error {
 	const op = "benchmarks: load"
 	file, err := tasksFile(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, milepost.Wrap(op, kindOfOpen(err), err)
+		return milepost.Wrap(op, kindOfOpen(err), err)
 	}
 	defer f.Close()
-	tasks, err := read(f, file)
+	n, err := read(f, file, use)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(tasks) == 0 {
-		return nil, milepost.E(op, milepost.KindInvalid, "%s holds no task", file)
+	if n == 0 {
+		return milepost.E(op, milepost.KindInvalid, "%s holds no task", file)
 	}
-	return tasks, nil
+	return nil
 }
 
 // tasksFile turns a folder or file into the absolute path of the tasks file.
@@ -68,11 +82,10 @@ func kindOfOpen(err error) milepost.Kind {
 	return milepost.KindUnavailable
 }
 
-// read parses the lines of one tasks file.
-func read(r io.Reader, file string) ([]*milepost.Task, error) {
+// read parses the lines of one tasks file and returns how many tasks there were.
+func read(r io.Reader, file string, use func(*milepost.Task) error) (int, error) {
 	const op = "benchmarks: load"
-	var tasks []*milepost.Task
-	seen := map[string]int{}
+	seen, count := map[string]int{}, 0
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {
@@ -87,18 +100,48 @@ func read(r io.Reader, file string) ([]*milepost.Task, error) {
 			err = fmt.Errorf("field id: %q is also the task of line %d", t.ID, seen[t.ID])
 		}
 		if err != nil {
-			return nil, milepost.E(op, milepost.KindInvalid, "%s line %d: %w", file, n, plain(err))
+			return count, milepost.E(op, milepost.KindInvalid, "%s line %d: %w", file, n, plain(err))
 		}
 		seen[t.ID] = n
-		if !filepath.IsAbs(t.Repo) {
-			t.Repo = filepath.Join(filepath.Dir(file), filepath.FromSlash(t.Repo))
+		absolute(t, filepath.Dir(file))
+		if err := use(t); err != nil {
+			return count, err
 		}
-		tasks = append(tasks, t)
+		count++
 	}
 	if err := lines.Err(); err != nil {
-		return nil, milepost.E(op, milepost.KindInvalid, "%s after task %d: %w", file, len(tasks), err)
+		return count, milepost.E(op, milepost.KindInvalid, "%s after task %d: %w", file, count, err)
 	}
-	return tasks, nil
+	return count, nil
+}
+
+// absolute makes the paths of a task, which are relative to the folder of its file on disk, absolute.
+func absolute(t *milepost.Task, dir string) {
+	if t.Repo != "" && !filepath.IsAbs(t.Repo) {
+		t.Repo = filepath.Join(dir, filepath.FromSlash(t.Repo))
+	}
+	if g := t.Grading; g != nil && g.Folder != "" && !filepath.IsAbs(g.Folder) {
+		g.Folder = filepath.Join(dir, filepath.FromSlash(g.Folder))
+	}
+}
+
+// relative is a copy of the task whose paths below dir are relative to it.
+func relative(t *milepost.Task, dir string) *milepost.Task {
+	c := *t
+	c.Repo = below(dir, t.Repo)
+	if t.Grading != nil {
+		g := *t.Grading
+		g.Folder = below(dir, g.Folder)
+		c.Grading = &g
+	}
+	return &c
+}
+
+func below(dir, path string) string {
+	if rel, err := filepath.Rel(dir, path); err == nil && path != "" && filepath.IsLocal(rel) {
+		return filepath.ToSlash(rel)
+	}
+	return path
 }
 
 // plain takes the message out of a milepost.Error that is about to be named by a better place.
@@ -143,11 +186,7 @@ func Save(dir string, tasks []*milepost.Task) error {
 		if err := Check(t); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "task %d: %w", i, plain(err))
 		}
-		c := *t
-		if rel, err := filepath.Rel(dir, t.Repo); err == nil && filepath.IsLocal(rel) {
-			c.Repo = filepath.ToSlash(rel)
-		}
-		if err := enc.Encode(&c); err != nil {
+		if err := enc.Encode(relative(t, dir)); err != nil {
 			return milepost.Wrap(op, milepost.KindInternal, err)
 		}
 	}

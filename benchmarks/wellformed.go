@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -12,15 +13,18 @@ import (
 
 var (
 	objectID = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	revision = regexp.MustCompile(`^([0-9a-f]{7,40}\^?)?$`)
 	taskID   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}$`)
-	kinds    = []milepost.TaskKind{milepost.BugRepair, milepost.RepoGeneration}
-	formats  = []string{"pytest", "unittest"}
+	kinds    = []milepost.TaskKind{milepost.BugRepair, milepost.RepoGeneration, milepost.OpenTask}
+	rules    = []milepost.GradeRule{milepost.GradeStates, milepost.GradeFailures, milepost.GradeSubset, milepost.GradeExactSet,
+		milepost.GradeStatusMap, milepost.GradeAll, milepost.GradeRate, milepost.GradeRewardFile}
+	formats = []string{"pytest", "unittest"}
 )
 
 // Check reports the first field of a task that is not well formed, by its name on disk, as KindInvalid. It runs
 // nothing; [Checker.Validate] does.
 func Check(t *milepost.Task) error {
-	for _, c := range []func(*milepost.Task) error{checkNames, checkRepository, checkPatch, checkTests} {
+	for _, c := range []func(*milepost.Task) error{checkNames, checkRepository, checkPatch, checkTests, checkGrading} {
 		if err := c(t); err != nil {
 			return milepost.E("benchmarks: check", milepost.KindInvalid, "task %q: %w", t.ID, err)
 		}
@@ -45,6 +49,9 @@ func checkNames(t *milepost.Task) error {
 }
 
 func checkRepository(t *milepost.Task) error {
+	if t.Workdir != "" {
+		return checkInImage(t)
+	}
 	if t.Repo == "" {
 		return fmt.Errorf("field repo: empty")
 	}
@@ -53,6 +60,19 @@ func checkRepository(t *milepost.Task) error {
 	}
 	if !objectID.MatchString(t.BaseTree) {
 		return fmt.Errorf("field base_tree: %q is not a full tree id (40 hex digits)", t.BaseTree)
+	}
+	return nil
+}
+
+// checkInImage is checkRepository for a task whose repository lies in its image.
+func checkInImage(t *milepost.Task) error {
+	switch {
+	case !path.IsAbs(t.Workdir) || t.Workdir != path.Clean(t.Workdir):
+		return fmt.Errorf("field workdir: %q is not a clean absolute path", t.Workdir)
+	case t.Repo != "" || t.BaseTree != "":
+		return fmt.Errorf("field repo, base_tree: must be empty where workdir is set; the image holds the repository")
+	case !revision.MatchString(t.BaseCommit):
+		return fmt.Errorf("field base_commit: %q is not 7 to 40 hex digits, perhaps with ^ behind them, or empty", t.BaseCommit)
 	}
 	return nil
 }
@@ -84,11 +104,13 @@ func localPath(p string) bool {
 }
 
 func checkTests(t *milepost.Task) error {
-	if len(t.Test.Argv) == 0 || t.Test.Argv[0] == "" {
-		return fmt.Errorf("field test.argv: empty")
-	}
-	if !slices.Contains(formats, t.Test.Format) {
-		return fmt.Errorf("field test.format: %q is not one of %v", t.Test.Format, formats)
+	if t.Grading == nil { // else grading knows the command, and Test may leave it open
+		if len(t.Test.Argv) == 0 || t.Test.Argv[0] == "" {
+			return fmt.Errorf("field test.argv: empty")
+		}
+		if !slices.Contains(formats, t.Test.Format) {
+			return fmt.Errorf("field test.format: %q is not one of %v", t.Test.Format, formats)
+		}
 	}
 	if t.Test.Resident != "" && t.Test.Resident != "unittest" {
 		return fmt.Errorf(`field test.resident: %q is not "unittest" or ""`, t.Test.Resident)
@@ -96,7 +118,7 @@ func checkTests(t *milepost.Task) error {
 	if t.Test.Timeout < 0 {
 		return fmt.Errorf("field test.timeout: %d is negative", t.Test.Timeout)
 	}
-	if len(t.Tests) == 0 {
+	if len(t.Tests) == 0 && !testless(t.Grading) {
 		return fmt.Errorf("field tests: empty")
 	}
 	for i := 1; i < len(t.Tests); i++ {
@@ -124,8 +146,37 @@ func checkSides(t *milepost.Task) error {
 			seen[id] = side.field
 		}
 	}
-	if t.Kind == milepost.BugRepair && len(t.FailToPass) == 0 {
+	if t.Kind == milepost.BugRepair && len(t.FailToPass) == 0 && (t.Grading == nil || t.Grading.Rule != milepost.GradeStatusMap) {
 		return fmt.Errorf("field fail_to_pass: empty in a task of kind %s", t.Kind)
+	}
+	return nil
+}
+
+// testless reports whether a data set judges without naming its tests: by a rate over a known number, or by a verifier.
+func testless(g *milepost.Grading) bool {
+	return g != nil && (g.Rule == milepost.GradeRate && g.Total > 0 || g.Rule == milepost.GradeRewardFile)
+}
+
+// checkGrading holds the rule against what it needs.
+func checkGrading(t *milepost.Task) error {
+	if t.Weight < 0 || math.IsNaN(t.Weight) || math.IsInf(t.Weight, 0) {
+		return fmt.Errorf("field weight: %v is not a number of at least 0", t.Weight)
+	}
+	if t.Origin != nil && (t.Origin.Dataset == "" || t.Origin.ID == "" || t.Origin.Row < 1) {
+		return fmt.Errorf("field origin: dataset, id and row (from 1) are wanted")
+	}
+	g := t.Grading
+	switch {
+	case g == nil:
+		return nil
+	case !slices.Contains(rules, g.Rule):
+		return fmt.Errorf("field grading.rule: %q is not one of %v", g.Rule, rules)
+	case g.Rule == milepost.GradeStatusMap && len(g.Expected) == 0:
+		return fmt.Errorf("field grading.expected: empty, but the rule is %s", g.Rule)
+	case g.Rule == milepost.GradeRate && g.Total < 1:
+		return fmt.Errorf("field grading.total: %d, but the rule is %s; at least 1 is wanted", g.Total, g.Rule)
+	case g.Rule == milepost.GradeRewardFile && g.Output == "":
+		return fmt.Errorf("field grading.output: empty, but the rule is %s", g.Rule)
 	}
 	return nil
 }

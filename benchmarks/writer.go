@@ -1,0 +1,135 @@
+package benchmarks
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+
+	milepost "github.com/milepost-rl/milepost"
+)
+
+// RowsFile is the name of the file, beside [TasksFile] of an imported set, that keeps the rows as they were read: one
+// [Row] a line, in the order of the tasks.
+const RowsFile = "rows.jsonl"
+
+// Row is the row of a data set that a task was imported from, with every column, also those nothing here has a use for.
+type Row struct {
+	Task string          `json:"task"` // id of the task
+	File string          `json:"file"` // as in Origin.File
+	Row  int             `json:"row"`  // as in Origin.Row
+	Cols json.RawMessage `json:"columns"`
+}
+
+// Writer writes a task set one task at a time, in memory that does not grow with it. The set appears whole, by
+// [Writer.Commit], or not at all.
+type Writer struct {
+	dir         string // absolute
+	tasks, rows *spool // rows is nil until the first row
+}
+
+// NewWriter begins a task set in dir, which is made. Errors: KindConflict where dir holds one already.
+func NewWriter(dir string) (*Writer, error) {
+	const op = "benchmarks: write set"
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, TasksFile)); err == nil {
+		return nil, milepost.E(op, milepost.KindConflict, "%s holds a task set already", dir)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	s, err := newSpool(dir, TasksFile)
+	return &Writer{dir: dir, tasks: s}, milepost.Wrap(op, milepost.KindUnavailable, err)
+}
+
+// Dir is the absolute folder of the set; what a task's Grading.Folder names may be put below it.
+func (w *Writer) Dir() string { return w.dir }
+
+// Add writes one task, held against [Check], and the row it came from, which may be nil. The caller sees to it that no
+// id comes twice.
+func (w *Writer) Add(t *milepost.Task, row *Row) error {
+	const op = "benchmarks: write set"
+	if err := Check(t); err != nil {
+		return milepost.E(op, milepost.KindInvalid, "%w", plain(err))
+	}
+	if err := w.tasks.put(relative(t, w.dir)); err != nil {
+		return milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if row == nil {
+		return nil
+	}
+	if w.rows == nil {
+		s, err := newSpool(w.dir, RowsFile)
+		if err != nil {
+			return milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+		w.rows = s
+	}
+	return milepost.Wrap(op, milepost.KindUnavailable, w.rows.put(row))
+}
+
+// Commit makes the set appear: rows first, so that there is never a set without them.
+func (w *Writer) Commit() error {
+	const op = "benchmarks: write set"
+	for _, s := range []*spool{w.rows, w.tasks} {
+		if s == nil {
+			continue
+		}
+		if err := s.commit(); err != nil {
+			return milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+	}
+	w.rows, w.tasks = nil, nil
+	return nil
+}
+
+// Abort throws away what was not committed; after Commit it does nothing.
+func (w *Writer) Abort() {
+	for _, s := range []*spool{w.rows, w.tasks} {
+		if s != nil {
+			s.abort()
+		}
+	}
+	w.rows, w.tasks = nil, nil
+}
+
+// spool is one file of JSON lines under a temporary name.
+type spool struct {
+	path string
+	file *os.File
+	buf  *bufio.Writer
+	enc  *json.Encoder
+}
+
+func newSpool(dir, name string) (*spool, error) {
+	f, err := os.CreateTemp(dir, "."+name+".*")
+	if err != nil {
+		return nil, err
+	}
+	s := &spool{path: filepath.Join(dir, name), file: f, buf: bufio.NewWriterSize(f, 1<<20)}
+	s.enc = json.NewEncoder(s.buf)
+	s.enc.SetEscapeHTML(false)
+	return s, nil
+}
+
+func (s *spool) put(v any) error { return s.enc.Encode(v) }
+
+func (s *spool) commit() error {
+	err := errors.Join(s.buf.Flush(), s.file.Chmod(0o644), s.file.Sync(), s.file.Close())
+	if err == nil {
+		err = os.Rename(s.file.Name(), s.path)
+	}
+	if err != nil {
+		_ = os.Remove(s.file.Name())
+	}
+	return err
+}
+
+func (s *spool) abort() {
+	_ = s.file.Close()
+	_ = os.Remove(s.file.Name())
+}
