@@ -11,9 +11,21 @@ const limitUnknown = .6
 // did not end at a limit or its final state does not pass (Outcome.Resolved). The caller sets Outcome.Reward; the
 // probes are checked as Assign checks them.
 func LimitReward(in Input) (reward float64, applies bool) {
+	t, applies := limitStep(in)
+	switch {
+	case !applies:
+		return 0, false
+	case t < 0:
+		return limitUnknown, true
+	}
+	return float64(t+1) / float64(len(in.Episode.Steps)), true
+}
+
+// limitStep returns the first step that is known to have passed everything, -1 where none is.
+func limitStep(in Input) (step int, applies bool) {
 	e := in.Episode
 	if e.Status != milepost.EpisodeLimit || !e.Outcome.Resolved {
-		return 0, false
+		return -1, false
 	}
 	p, _ := newPlan(Default().Milestone, in.Task, in.Baseline)
 	for t := range e.Steps {
@@ -22,10 +34,10 @@ func LimitReward(in Input) (reward float64, applies bool) {
 			continue
 		}
 		if ok, _ := p.trusted(probe); ok && p.allPassed(probe) {
-			return float64(t+1) / float64(len(e.Steps)), true
+			return t, true
 		}
 	}
-	return limitUnknown, true
+	return -1, true
 }
 
 // allPassed reads a trusted probe. Counts say it only against a trusted baseline, which fixes how many are expected.

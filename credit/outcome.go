@@ -7,19 +7,43 @@ import "github.com/milepost-rl/milepost"
 // sets Episode.Outcome.Reward to it. An untrusted verdict has no potential: the reward is then 0.
 //
 // OutcomePotential is the obvious cheap rival of milestone credit: the same potential, seen once, at the end.
-func (e *Engine) OutcomeReward(in Input) float64 {
+func (e *Engine) OutcomeReward(in Input) float64 { return e.ExplainReward(in).Total }
+
+// RewardNote says what the outcome reward of a graded episode is made of.
+type RewardNote struct {
+	Source    string     `json:"source"`          // resolved or potential
+	Outcome   float64    `json:"outcome"`         // before the length terms
+	Limit     *LimitNote `json:"limit,omitempty"` // where a limit stopped a resolved episode
+	Tokens    int        `json:"tokens"`          // sampled
+	Turns     int        `json:"turns"`
+	TokenTerm float64    `json:"token_term"` // length terms, 0 or below; 0 where off
+	TurnTerm  float64    `json:"turn_term"`
+	Total     float64    `json:"total"` // the reward that the estimator gets
+}
+
+// LimitNote says why a resolved episode at a limit earns a fraction.
+type LimitNote struct {
+	Step  int `json:"step"`  // first step known to have passed everything; -1 where none is
+	Steps int `json:"steps"` // steps taken
+}
+
+// ExplainReward computes [Engine.OutcomeReward] and says how.
+func (e *Engine) ExplainReward(in Input) RewardNote {
 	ep := in.Episode
-	reward := 0.0
+	n := RewardNote{Source: e.cfg.Outcome, Tokens: sampledTokens(ep), Turns: len(ep.Steps)}
 	switch {
 	case e.cfg.Outcome == OutcomePotential:
-		reward = e.finalPotential(in)
+		n.Outcome = e.finalPotential(in)
 	case ep.Outcome.Resolved:
-		reward = 1
+		n.Outcome = 1
 		if r, ok := LimitReward(in); ok {
-			reward = r
+			step, _ := limitStep(in)
+			n.Outcome, n.Limit = r, &LimitNote{Step: step, Steps: len(ep.Steps)}
 		}
 	}
-	return reward + e.cfg.Overlong.Term(sampledTokens(ep), len(ep.Steps))
+	n.TokenTerm, n.TurnTerm = e.cfg.Overlong.Terms(n.Tokens, n.Turns)
+	n.Total = n.Outcome + (n.TokenTerm + n.TurnTerm)
+	return n
 }
 
 // finalPotential is phi_ver of the tree that the verdict tested, as if it were the only probe of the episode.

@@ -157,10 +157,10 @@ func TestMOGRPOFromObjectives(t *testing.T) {
 func TestObjectiveRefusals(t *testing.T) {
 	for words, change := range map[string]func(*Config){
 		`field objectives is [speed]; allowed: one or more of resolved, reward, verification, navigation, format`: func(c *Config) { c.Objectives = []string{"speed"} },
-		`field objectives is []; allowed: one or more of`:                                       func(c *Config) { c.Objectives = []string{} },
-		`field objectives is [format format]; allowed: `:                                        func(c *Config) { c.Objectives = []string{"format", "format"} },
-		`allowed: a list with reward, since mo_grpo reads nothing else and outcome or overlong`: func(c *Config) { c.Estimator, c.Outcome = "mo_grpo", OutcomePotential },
-		`verification navigation format]; allowed: a list with reward`:                          func(c *Config) { c.Estimator, c.Overlong.MaxTurns = "mo_grpo", 3 },
+		`field objectives is []; allowed: one or more of`:                                                         func(c *Config) { c.Objectives = []string{} },
+		`field objectives is [format format]; allowed: `:                                                          func(c *Config) { c.Objectives = []string{"format", "format"} },
+		`allowed: a list with reward, since mo_grpo reads nothing else and outcome or overlong`:                   func(c *Config) { c.Estimator, c.Outcome = "mo_grpo", OutcomePotential },
+		`verification navigation format]; allowed: a list with reward`:                                            func(c *Config) { c.Estimator, c.Overlong.MaxTurns = "mo_grpo", 3 },
 	} {
 		c := Default()
 		change(&c)

@@ -32,14 +32,19 @@ func (o Overlong) Validate() error {
 
 // Term is the sum of both terms for an episode of so many sampled tokens and turns; never above 0. o is valid.
 func (o Overlong) Term(tokens, turns int) float64 {
-	term := 0.0
+	a, b := o.Terms(tokens, turns)
+	return a + b
+}
+
+// Terms returns the token term and the turn term by themselves; a term that is off is 0.
+func (o Overlong) Terms(tokens, turns int) (tokenTerm, turnTerm float64) {
 	if o.MaxTokens > 0 {
-		term += OverlongSoft(tokens, o.MaxTokens, o.Buffer, o.Penalty)
+		tokenTerm = OverlongSoft(tokens, o.MaxTokens, o.Buffer, o.Penalty)
 	}
 	if o.MaxTurns > 0 {
-		term += OverlongTurns(turns, o.TurnsBefore, o.MaxTurns)
+		turnTerm = OverlongTurns(turns, o.TurnsBefore, o.MaxTurns)
 	}
-	return term
+	return tokenTerm, turnTerm
 }
 
 // OverlongSoft is DAPO's soft term min(-(length-(max-buffer))/buffer*penalty, 0), arXiv 2503.14476, in the form of

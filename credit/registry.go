@@ -18,27 +18,32 @@ type group struct {
 // reads nothing but its arguments. An error names the episode.
 type estimator func(c *Config, g *group, out [][]float64) error
 
-// entry is one line of the registry: an estimator and what it asks of its caller beside rewards and states.
+// entry is one line of the registry: an estimator, its rule in one line, and what it asks of its caller beside rewards
+// and states.
 type entry struct {
 	assign     estimator
-	objectives bool // reads Outcome.Objectives, one number an objective (objectives.go)
-	values     bool // needs a value of every trained token; Assign refuses it without
-	whitened   bool // A_out is whitened over the update's trained tokens afterwards ([Engine.Whiten])
+	rule       string // for people; the file of the estimator has the whole of it
+	objectives bool   // reads Outcome.Objectives, one number an objective (objectives.go)
+	values     bool   // needs a value of every trained token; Assign refuses it without
+	whitened   bool   // A_out is whitened over the update's trained tokens afterwards ([Engine.Whiten])
 }
 
 // registry is the one list of outcome estimators, by the name that a configuration uses.
 var registry = map[string]entry{
-	"grpo":                  {assign: grpo},
-	"dr_grpo":               {assign: drGRPO},
-	"rloo":                  {assign: rloo},
-	"reinforce_pp_baseline": {assign: reinforcePPBaseline, whitened: true},
-	"dapo":                  {assign: dapo},
-	"mo_grpo":               {assign: moGRPO, objectives: true},
-	"gigpo":                 {assign: gigpo},
-	"hgpo":                  {assign: hgpo},
-	"graph_gpo":             {assign: graphGPO},
-	"ppo_gae":               {assign: ppoGAE, values: true},
+	"grpo":                  {assign: grpo, rule: "(R - mean) / (std + eps)"},
+	"dr_grpo":               {assign: drGRPO, rule: "R - mean"},
+	"rloo":                  {assign: rloo, rule: "R - mean of the others"},
+	"reinforce_pp_baseline": {assign: reinforcePPBaseline, rule: "R - mean, whitened over the update's tokens", whitened: true},
+	"dapo":                  {assign: dapo, rule: "(R - mean) / (std + eps)"},
+	"mo_grpo":               {assign: moGRPO, rule: "sum over objectives of (value - mean) / (std + eps)", objectives: true},
+	"gigpo":                 {assign: gigpo, rule: "(R - mean) / (std + eps) + omega * (the same of discounted returns at the same state)"},
+	"hgpo":                  {assign: hgpo, rule: "weighted mean over contexts of (discounted return - mean) / (std + eps)"},
+	"graph_gpo":             {assign: graphGPO, rule: "(R - mean) / (std + eps) + (the same of distance to success at the same state)"},
+	"ppo_gae":               {assign: ppoGAE, rule: "generalised advantage estimate from the value head", values: true},
 }
+
+// Rule is an estimator's A_out in one line, for people; "" for a name that is none.
+func Rule(estimator string) string { return registry[estimator].rule }
 
 // Estimators returns the names of the outcome estimators in alphabetical order.
 func Estimators() []string { return slices.Sorted(maps.Keys(registry)) }

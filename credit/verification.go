@@ -13,6 +13,18 @@ import (
 //     trusted re-anchored probe);
 //   - the k steps of a merged probe split its change evenly, the potential rising linearly, each part clipped by itself.
 
+// effect is what came of a step's probe.
+type effect uint8
+
+const (
+	effectNone     effect = iota // there was no probe, or no baseline to hold it against
+	effectMoved                  // trusted: the potential is what the probe shows
+	effectCarried                // not trusted: the potential is carried forward
+	effectFreezes                // not trusted and continuity lost: the potential is frozen from here on
+	effectFrozen                 // trusted, but the potential was frozen before
+	effectAnchored               // pass_count: the potential is set anew and earns nothing
+)
+
 // verifier walks one episode. It is reused from episode to episode; reset starts a new one.
 type verifier struct {
 	plan      *plan
@@ -22,6 +34,8 @@ type verifier struct {
 	frozen    bool
 	mergeStep float64 // change of each remaining part of a merge group
 	mergeLeft int     // parts of the merge group that are still to come
+	did       effect  // what came of the last step's probe; parts of a merge group share it
+	off       float64 // what clipping took off the last step's change, in tests
 
 	probes, trusted int // seen since the verifier was made; a merged probe counts once
 }
@@ -29,13 +43,16 @@ type verifier struct {
 func (v *verifier) reset(p *plan, m *Milestone) {
 	v.plan, v.m = p, m
 	v.phi, v.frozen, v.mergeStep, v.mergeLeft = 0, false, 0, 0
+	v.did, v.off = effectNone, 0
 	v.norm.reset(p, m)
 }
 
 // step takes the probe of one step (nil where none was made) and returns the potential after the step, the change of
 // it that is rewarded, and a warning or "".
 func (v *verifier) step(probe *milepost.Probe) (phi, change float64, warning string) {
+	v.off = 0
 	if !v.plan.baseline || probe == nil {
+		v.did = effectNone
 		return v.phi, 0, ""
 	}
 	if probe.Merge != nil && probe.Merge.Index > 0 { // its probe was taken in at part 0
@@ -48,14 +65,19 @@ func (v *verifier) step(probe *milepost.Probe) (phi, change float64, warning str
 	passCounts := v.plan.mode == ModePassCount
 	switch {
 	case !trusted:
-		v.frozen = v.frozen || probe.Continuity == milepost.ContinuityLost
+		v.did = effectCarried
+		if v.frozen || probe.Continuity == milepost.ContinuityLost {
+			v.frozen, v.did = true, effectFreezes
+		}
 		return v.phi, 0, warning
 	case passCounts && probe.Reanchored:
-		v.phi, v.frozen = passCount(v.plan, probe), false
+		v.phi, v.frozen, v.did = passCount(v.plan, probe), false, effectAnchored
 		return v.phi, 0, ""
 	case v.frozen:
+		v.did = effectFrozen
 		return v.phi, 0, ""
 	}
+	v.did = effectMoved
 	var target float64
 	if passCounts {
 		target = passCount(v.plan, probe)
@@ -87,7 +109,9 @@ func (v *verifier) clip(change float64) float64 {
 	if v.plan.mode != ModePassCount {
 		return change
 	}
-	return max(v.m.ClipLow, min(v.m.ClipHigh, change))
+	clipped := max(v.m.ClipLow, min(v.m.ClipHigh, change))
+	v.off = change - clipped
+	return clipped
 }
 
 // checkMerges refuses an episode whose merge groups are not what "k consecutive steps carry the same probe" says:
