@@ -3,7 +3,7 @@
 #   make test         make check, then every test; the last line is "N passed, N failed, N skipped"
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build deps quickstart test check bench e2e-real generate fmt
+.PHONY: build deps quickstart test check bench study e2e-real generate fmt
 
 ENVS := trainer_bridge/python/envs/install
 QUICKSTART_DIR ?= runs/quickstart
@@ -25,6 +25,9 @@ test: deps
 
 bench: deps build
 	@build/bench $(ARGS)
+
+study: deps build ## ablations; SIZE=smoke, default or larger
+	@build/study
 
 e2e-real: deps build
 	@build/e2e-real

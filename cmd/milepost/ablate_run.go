@@ -118,7 +118,10 @@ func (s *study) runArm(ctx context.Context, w *workshop, arm *studyArm, seed int
 	if err := w.train(ctx, r); err != nil {
 		return err
 	}
-	return s.write()
+	if err := s.write(); err != nil { // the runs are what takes hours; the result is written again after each and at the end
+		s.p.line("warning: the result so far could not be written: %v", err)
+	}
+	return nil
 }
 
 // train carries one run out or goes on with it; a finished one is left as it is.
