@@ -5,6 +5,8 @@ import (
 	"html/template"
 	"math"
 	"strings"
+
+	"github.com/milepost-rl/milepost/orchestrator/chart"
 )
 
 // bars is the chart of the time of each update, stacked by its parts.
@@ -51,12 +53,17 @@ func (b bars) Legend() []string {
 		if total > 0 {
 			share = 100 * sums[i] / total
 		}
-		out[i] = fmt.Sprintf("%s: mean %s s, %.0f %%", l, number(sums[i]/float64(max(1, len(b.rows)))), share)
+		out[i] = fmt.Sprintf("%s: mean %s s, %.0f %%", l, chart.Number(sums[i]/float64(max(1, len(b.rows)))), share)
 	}
 	return out
 }
 
-const barsW, barsH = 1040.0, 220.0
+// Size of the chart in its own units, its margins for the axes, and about how many marks its vertical axis has.
+const (
+	barsW, barsH                       = 1040.0, 220.0
+	marginL, marginR, marginT, marginB = 46.0, 12.0, 10.0, 22.0
+	yTicks                             = 4
+)
 
 // SVG draws one bar an update.
 func (b bars) SVG() template.HTML {
@@ -71,7 +78,7 @@ func (b bars) SVG() template.HTML {
 	if top == 0 {
 		top = 1
 	}
-	ticks := niceTicks(0, top, yTicks)
+	ticks := chart.NiceTicks(0, top, yTicks)
 	top = ticks[len(ticks)-1]
 	height := barsH - marginT - marginB
 	y := func(v float64) float64 { return marginT + height*(1-v/top) }
@@ -79,7 +86,7 @@ func (b bars) SVG() template.HTML {
 	fmt.Fprintf(&s, `<svg viewBox="0 0 %g %g" role="img" aria-label="Time of each update">`, barsW, barsH)
 	for _, t := range ticks {
 		fmt.Fprintf(&s, `<line class="grid" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/><text class="tick" x="%g" y="%.1f" text-anchor="end">%s s</text>`,
-			marginL, barsW-marginR, y(t), y(t), marginL-6, y(t)+3.5, number(t))
+			marginL, barsW-marginR, y(t), y(t), marginL-6, y(t)+3.5, chart.Number(t))
 	}
 	slot := (barsW - marginL - marginR) / float64(max(1, len(b.rows)))
 	width := min(slot*.72, 46)
@@ -89,7 +96,7 @@ func (b bars) SVG() template.HTML {
 		sum := 0.0
 		for k, v := range r.parts {
 			fmt.Fprintf(&s, `<rect class="fill s%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>update %d, %s: %s s</title></rect>`,
-				k, x-width/2, y(sum+v), width, y(sum)-y(sum+v), r.update, b.labels[k], number(v))
+				k, x-width/2, y(sum+v), width, y(sum)-y(sum+v), r.update, b.labels[k], chart.Number(v))
 			sum += v
 		}
 		if i%every == 0 {

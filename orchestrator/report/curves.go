@@ -1,6 +1,9 @@
 package report
 
-import "github.com/milepost-rl/milepost/orchestrator"
+import (
+	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/chart"
+)
 
 // curve is one chart over the updates: the metrics it draws and how.
 type curve struct {
@@ -57,24 +60,24 @@ var timings = []struct{ metric, label string }{
 }
 
 // series takes one metric from the updates that have it.
-func series(metrics []UpdateMetrics, name, label string) line {
-	l := line{label: label}
+func series(metrics []UpdateMetrics, name, label string) chart.Line {
+	l := chart.Line{Label: label}
 	for _, m := range metrics {
 		if v, ok := m.Values[name]; ok {
-			l.points = append(l.points, point{x: float64(m.Update), y: v})
+			l.Points = append(l.Points, chart.Point{X: float64(m.Update), Y: v})
 		}
 	}
 	return l
 }
 
-func (d *Data) chart(c curve) chart {
-	out := chart{title: c.title, note: c.note, log: c.log, share: c.share}
+func (d *Data) chart(c curve) chart.Chart {
+	out := chart.Chart{Title: c.title, Note: c.note, Log: c.log, Share: c.share}
 	if c.title == validationTitle {
-		l := line{}
+		l := chart.Line{}
 		for _, e := range d.Evals {
-			l.points = append(l.points, point{x: float64(e.Update), y: e.Rate, low: e.Low, high: e.High, whisker: true})
+			l.Points = append(l.Points, chart.Point{X: float64(e.Update), Y: e.Rate, Low: e.Low, High: e.High, Whisker: true})
 		}
-		out.lines = []line{l}
+		out.Lines = []chart.Line{l}
 		return out
 	}
 	for i, m := range c.metrics {
@@ -82,13 +85,13 @@ func (d *Data) chart(c curve) chart {
 		if i < len(c.labels) {
 			label = c.labels[i]
 		}
-		out.lines = append(out.lines, series(d.Metrics, m, label))
+		out.Lines = append(out.Lines, series(d.Metrics, m, label))
 	}
 	if _, high, ok := orchestrator.HealthyRange(c.metrics[0]); ok && !(c.share && high == 1) {
-		out.limit = &high
+		out.Limit = &high
 	}
 	if low, high, ok := orchestrator.HealthyRange(c.metrics[0]); ok && c.share && high == 1 {
-		out.limit = &low
+		out.Limit = &low
 	}
 	return out
 }

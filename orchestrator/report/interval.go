@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+
+	"github.com/milepost-rl/milepost/orchestrator/chart"
 )
 
 // figure draws the held-out rates with their intervals on one axis; "" without an evaluation.
@@ -27,7 +29,7 @@ func (h Heldout) figure() template.HTML {
 		return ""
 	}
 	const w, rowH, left, right = 560.0, 34.0, 56.0, 16.0
-	ticks := niceTicks(0, max(top, .05), 5)
+	ticks := chart.NiceTicks(0, max(top, .05), 5)
 	top = ticks[len(ticks)-1]
 	height := rowH*float64(len(rows)) + 28
 	x := func(v float64) float64 { return left + (w-left-right)*v/top }
@@ -35,7 +37,7 @@ func (h Heldout) figure() template.HTML {
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="Resolved rate on held-out tasks with 95 %% intervals">`, w, height)
 	for _, t := range ticks {
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1f" y1="4" y2="%.1f"/><text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s %%</text>`,
-			x(t), x(t), height-22, x(t), height-7, number(100*t))
+			x(t), x(t), height-22, x(t), height-7, chart.Number(100*t))
 	}
 	for i, r := range rows {
 		y := rowH*(float64(i)+.5) + 4

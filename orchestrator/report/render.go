@@ -14,6 +14,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/chart"
 )
 
 //go:embed page.html.tmpl
@@ -23,14 +24,14 @@ var pageText string
 var styleText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"rate": rate, "signed": signed, "number": number, "credit": creditCell, "sign": signClass, "duration": duration,
+	"rate": rate, "signed": signed, "number": chart.Number, "credit": creditCell, "sign": signClass, "duration": duration,
 	"bytes": byteSize, "diff": diffLines, "join": strings.Join, "base": filepath.Base, "shape": shape,
 	"metric": func(m map[string]float64, name string) string {
 		v, ok := m[name]
 		if !ok {
 			return "–"
 		}
-		return number(v)
+		return chart.Number(v)
 	},
 }).Parse(pageText))
 
@@ -64,7 +65,7 @@ func Write(f *orchestrator.Folder, path string) error {
 func (d *Data) Render(w io.Writer) error {
 	type shownPanel struct {
 		Title  string
-		Charts []chart
+		Charts []chart.Chart
 	}
 	var shown []shownPanel
 	for _, p := range panels {
@@ -74,7 +75,7 @@ func (d *Data) Render(w io.Writer) error {
 		}
 		shown = append(shown, s)
 	}
-	err := page.Execute(w, map[string]any{"D": d, "Style": template.CSS(styleText), "Panels": shown, "Bars": d.bars(), "Interval": d.Heldout.figure()})
+	err := page.Execute(w, map[string]any{"D": d, "Style": template.CSS(chart.Style + styleText), "Panels": shown, "Bars": d.bars(), "Interval": d.Heldout.figure()})
 	return milepost.Wrap("report: render", milepost.KindUnavailable, err)
 }
 
@@ -120,7 +121,7 @@ func byteSize(n int64) string {
 		}
 		v, unit = v/1000, u
 	}
-	return number(v) + " " + unit
+	return chart.Number(v) + " " + unit
 }
 
 type diffLine struct{ Class, Text string }

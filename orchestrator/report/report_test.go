@@ -178,20 +178,3 @@ func TestUntrustedProbeIsNoReference(t *testing.T) {
 		t.Errorf("fixed/broken by step: %s", got)
 	}
 }
-
-func TestNumber(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 1: "1", .25: "0.25", 12.345: "12.3", 123456: "123456", 1.2e-7: "1.2e-7", 3e6: "3e6", -0.5: "-0.5", 100: "100", 5e-4: "5e-4"} {
-		if got := number(v); got != want {
-			t.Errorf("number(%v) = %s, want %s", v, got, want)
-		}
-	}
-}
-
-func TestTicksCover(t *testing.T) {
-	for _, r := range [][2]float64{{0, 1}, {0, .37}, {-.3, .2}, {0, 1234}, {3, 4}} {
-		ticks := niceTicks(r[0], r[1], 4)
-		if ticks[0] > r[0]+1e-9 || ticks[len(ticks)-1] < r[1]-1e-9 || len(ticks) > 9 {
-			t.Errorf("ticks of %v: %v", r, ticks)
-		}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/chart"
 )
 
 // Summary is the report in a few lines for the terminal.
@@ -50,7 +51,7 @@ func (d *Data) Summary(path string) string {
 	row("updates", "%d%s (%s)", d.Updates, skipped, stop)
 	row("time", "%s", duration(d.Active))
 	row("hidden", "%s", orNone(d.Hidden, rate, " of verification time, the run did not wait for it"))
-	row("gap", "%s", orNone(d.GapMax, number, " mean |logprob(sampler) - logprob(trainer)| at most, over the updates"))
+	row("gap", "%s", orNone(d.GapMax, chart.Number, " mean |logprob(sampler) - logprob(trainer)| at most, over the updates"))
 	row("warnings", "%d", len(d.Warnings))
 	row("report", "%s", path)
 	return b.String()
