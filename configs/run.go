@@ -71,6 +71,10 @@ type Trainer struct {
 	Reference string `yaml:"reference"` // model directory of the KL reference; "" = none
 	DType     string `yaml:"dtype"`     // float32 or bfloat16
 	Threads   int    `yaml:"threads"`   // CPU threads of the trainer; 0 = all
+
+	// FreshValueHead gives a checkpoint without a value head a new one instead of refusing it. Whether there is a value
+	// head is credit.estimator's to say (ppo_gae has one).
+	FreshValueHead bool `yaml:"fresh_value_head"`
 }
 
 // RFT is the cold start: demonstrations filtered by execution, then supervised fine-tuning (Nebius, arXiv 2508.03501).
@@ -153,6 +157,8 @@ func (c Run) agree() error {
 		return milepost.E(op, milepost.KindInvalid, "weights.canary.dtype is %s and server.dtype %s; they must be equal", c.Weights.Canary.DType, c.Server.DType)
 	case c.Update.Loss.KL != "none" && c.Trainer.Reference == "":
 		return milepost.E(op, milepost.KindInvalid, "update.loss.kl is %s, which needs trainer.reference", c.Update.Loss.KL)
+	case c.Trainer.FreshValueHead && !credit.NeedsValues(c.Credit.Estimator):
+		return milepost.E(op, milepost.KindInvalid, "trainer.fresh_value_head is true and credit.estimator %s, which has no value head; allowed: false, or ppo_gae", c.Credit.Estimator)
 	case c.Probes.Prober.Streams != c.Probes.Worker.Streams:
 		return milepost.E(op, milepost.KindInvalid, "probes.prober.streams and probes.worker.streams differ; they must be equal")
 	}

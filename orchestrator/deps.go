@@ -32,7 +32,10 @@ type Row struct {
 	Logprobs   []float32 // the sampler's
 	Versions   []int32   // -1 where not sampled
 	Mask       []bool    // trained tokens: those the policy sampled
-	Advantages []float32 // constant over the tokens of a step; 0 where not trained
+	Advantages []float32 // 0 where not trained; constant over the tokens of a step, but where the estimator has values
+
+	Values  []float32 // a value head's before the update, 0 where not trained; nil where the estimator needs no values
+	Returns []float32 // what the value head learns; nil where Values is nil
 }
 
 // Learner is the trainer.
@@ -46,6 +49,13 @@ type Learner interface {
 	Load(ctx context.Context, dir string) error
 	// Export writes the weights for the servers into a new directory.
 	Export(ctx context.Context, dir string) error
+}
+
+// Valuer is a Learner with a value head; one is needed where the estimator is one with values (credit.NeedsValues).
+type Valuer interface {
+	// Values returns, for each row of a batch as WriteBatch stored it, the value of each trained token in order, by the
+	// weights of now. It is called once an update, before the advantages are known.
+	Values(ctx context.Context, path, sha256 string) ([][]float32, error)
 }
 
 // Weights brings weights to every server and proves by a canary that they took.

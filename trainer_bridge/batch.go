@@ -25,6 +25,10 @@ type Row struct {
 	Versions   []int32   // weight version; -1 where not sampled
 	Mask       []bool    // token t is trained
 	Advantages []float32 // read only where Mask is true
+
+	// For a trainer with a value head: in every row of a batch or in none, and read only where Mask is true.
+	Values  []float32 // the head's before the update ([Client.Values]); nil where there are none
+	Returns []float32 // what the head learns; nil where Values is nil
 }
 
 // Batch names a batch file for [Client.Update].
@@ -34,7 +38,13 @@ type Batch struct {
 	SHA256 string // hex digest of the file
 }
 
-// batchSchema is proto/batch.schema in Arrow's terms (a test compares them).
+// valueFields are the optional columns of proto/batch.schema.
+var valueFields = []arrow.Field{
+	{Name: "values", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)},
+	{Name: "returns", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)},
+}
+
+// batchSchema is proto/batch.schema in Arrow's terms (a test compares them), without the optional columns.
 var batchSchema = arrow.NewSchema([]arrow.Field{
 	{Name: "episode", Type: arrow.BinaryTypes.String},
 	{Name: "tokens", Type: arrow.ListOf(arrow.PrimitiveTypes.Int32)},
@@ -64,6 +74,19 @@ func validateRow(i int, r *Row) error {
 	}{{"logprobs", len(r.Logprobs)}, {"versions", len(r.Versions)}, {"mask", len(r.Mask)}, {"advantages", len(r.Advantages)}} {
 		if f.length != n {
 			return bad(f.name, "has %d elements; allowed: %d, as many as tokens", f.length, n)
+		}
+	}
+	for _, f := range []struct {
+		name   string
+		values []float32
+	}{{"values", r.Values}, {"returns", r.Returns}} {
+		if (r.Values != nil || r.Returns != nil) && len(f.values) != n {
+			return bad(f.name, "has %d elements; allowed: %d, as many as tokens, or neither values nor returns", len(f.values), n)
+		}
+		for t, x := range f.values {
+			if !finite(x) {
+				return bad(f.name, "has %v at %d; allowed: finite numbers", x, t)
+			}
 		}
 	}
 	if r.Mask[0] {
@@ -99,6 +122,9 @@ func WriteBatch(path string, rows []Row) (string, error) {
 		if err := validateRow(i, &rows[i]); err != nil {
 			return "", err
 		}
+		if (rows[i].Values != nil) != (rows[0].Values != nil) {
+			return "", milepost.E(opBatch, milepost.KindInvalid, "row %d (episode %q): values are in some rows and not in others; allowed: in all or in none", i, rows[i].Episode)
+		}
 	}
 	record := buildRecord(rows)
 	defer record.Release()
@@ -125,7 +151,7 @@ func WriteBatch(path string, rows []Row) (string, error) {
 func writeRecord(f *os.File, record arrow.RecordBatch) (string, error) {
 	hash := sha256.New()
 	out := bufio.NewWriterSize(io.MultiWriter(f, hash), 1<<20)
-	w, err := ipc.NewFileWriter(onlyWriter{out}, ipc.WithSchema(batchSchema))
+	w, err := ipc.NewFileWriter(onlyWriter{out}, ipc.WithSchema(record.Schema()))
 	if err != nil {
 		return "", err
 	}
@@ -145,7 +171,12 @@ func writeRecord(f *os.File, record arrow.RecordBatch) (string, error) {
 type onlyWriter struct{ io.Writer }
 
 func buildRecord(rows []Row) arrow.RecordBatch {
-	b := array.NewRecordBuilder(memory.DefaultAllocator, batchSchema)
+	valued := rows[0].Values != nil
+	schema := batchSchema
+	if valued {
+		schema = arrow.NewSchema(append(batchSchema.Fields(), valueFields...), nil)
+	}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 	defer b.Release()
 	episode := b.Field(0).(*array.StringBuilder)
 	list := func(i int) (*array.ListBuilder, array.Builder) {
@@ -157,9 +188,16 @@ func buildRecord(rows []Row) arrow.RecordBatch {
 	versions, versionValues := list(3)
 	mask, maskValues := list(4)
 	advantages, advantageValues := list(5)
+	lists := []*array.ListBuilder{tokens, logprobs, versions, mask, advantages}
+	var valueValues, returnValues array.Builder
+	if valued {
+		values, v := list(6)
+		returns, r := list(7)
+		lists, valueValues, returnValues = append(lists, values, returns), v, r
+	}
 	for _, r := range rows {
 		episode.Append(r.Episode)
-		for _, l := range []*array.ListBuilder{tokens, logprobs, versions, mask, advantages} {
+		for _, l := range lists {
 			l.Append(true)
 		}
 		tokenValues.(*array.Int32Builder).AppendValues(r.Tokens, nil)
@@ -167,6 +205,10 @@ func buildRecord(rows []Row) arrow.RecordBatch {
 		versionValues.(*array.Int32Builder).AppendValues(r.Versions, nil)
 		maskValues.(*array.BooleanBuilder).AppendValues(r.Mask, nil)
 		advantageValues.(*array.Float32Builder).AppendValues(r.Advantages, nil)
+		if valued {
+			valueValues.(*array.Float32Builder).AppendValues(r.Values, nil)
+			returnValues.(*array.Float32Builder).AppendValues(r.Returns, nil)
+		}
 	}
 	return b.NewRecordBatch()
 }

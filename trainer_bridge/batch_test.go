@@ -31,10 +31,17 @@ func TestSchemaIsThatOfTheText(t *testing.T) {
 			want = append(want, line)
 		}
 	}
-	for _, f := range batchSchema.Fields() {
+	optional := map[string]bool{}
+	for _, f := range valueFields {
+		optional[f.Name] = true
+	}
+	for _, f := range append(batchSchema.Fields(), valueFields...) {
 		word := names[f.Type.ID()]
 		if l, ok := f.Type.(*arrow.ListType); ok {
 			word = "list<" + names[l.Elem().ID()] + ">"
+		}
+		if optional[f.Name] {
+			word += " optional"
 		}
 		got = append(got, f.Name+": "+word)
 	}
@@ -57,7 +64,7 @@ func TestHashIsThatOfTheTexts(t *testing.T) {
 	}
 }
 
-func drawRow(t *rapid.T, label string) Row {
+func drawRow(t *rapid.T, label string, valued bool) Row {
 	n := rapid.IntRange(1, 30).Draw(t, label+" length")
 	r := Row{Episode: label, Tokens: make([]int32, n), Logprobs: make([]float32, n), Versions: make([]int32, n), Mask: make([]bool, n), Advantages: make([]float32, n)}
 	for k := range n {
@@ -68,6 +75,10 @@ func drawRow(t *rapid.T, label string) Row {
 			r.Logprobs[k] = rapid.Float32Range(-30, 0).Draw(t, "logprob")
 			r.Advantages[k] = rapid.Float32Range(-5, 5).Draw(t, "advantage")
 		}
+		if valued {
+			r.Values = append(r.Values, rapid.Float32Range(-5, 5).Draw(t, "value"))
+			r.Returns = append(r.Returns, rapid.Float32Range(-5, 5).Draw(t, "return"))
+		}
 	}
 	return r
 }
@@ -75,9 +86,9 @@ func drawRow(t *rapid.T, label string) Row {
 func TestWrittenBatchReadsBack(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		rows := make([]Row, rapid.IntRange(1, 5).Draw(t, "rows"))
+		rows, valued := make([]Row, rapid.IntRange(1, 5).Draw(t, "rows")), rapid.Bool().Draw(t, "valued")
 		for i := range rows {
-			rows[i] = drawRow(t, fmt.Sprint("e", i))
+			rows[i] = drawRow(t, fmt.Sprint("e", i), valued)
 		}
 		path := filepath.Join(dir, "b.arrow")
 		sum, err := WriteBatch(path, rows)
@@ -131,6 +142,12 @@ func readBack(t *rapid.T, data []byte) []Row {
 		}
 		v, a, b = list(5, i)
 		rows[i].Advantages = v.(*array.Float32).Float32Values()[a:b]
+		if record.NumCols() > 6 {
+			v, a, b = list(6, i)
+			rows[i].Values = v.(*array.Float32).Float32Values()[a:b]
+			v, a, b = list(7, i)
+			rows[i].Returns = v.(*array.Float32).Float32Values()[a:b]
+		}
 	}
 	return rows
 }
@@ -155,6 +172,10 @@ func TestBadRowsAreRefused(t *testing.T) {
 		"positive logprob": {func(r *Row) { r.Logprobs[1] = 0.5 }, []string{"logprobs has 0.5 at 1"}},
 		"negative token":   {func(r *Row) { r.Tokens[0] = -1 }, []string{"tokens has -1 at 0"}},
 		"first trained":    {func(r *Row) { r.Mask[0], r.Versions[0] = true, 0 }, []string{"mask trains element 0"}},
+		"values alone":     {func(r *Row) { r.Values = []float32{0, 1, 1} }, []string{"returns has 0 elements", "allowed: 3"}},
+		"short values":     {func(r *Row) { r.Values, r.Returns = []float32{1}, r.Advantages }, []string{"values has 1 elements"}},
+		"NaN return":       {func(r *Row) { r.Values, r.Returns = r.Advantages, []float32{0, nan, 0} }, []string{"returns has NaN at 1"}},
+		"values in one":    {func(r *Row) { r.Values, r.Returns = r.Advantages, r.Advantages }, []string{"in some rows and not in others"}},
 		"no version":       {func(r *Row) { r.Versions[2] = -1 }, []string{"versions has -1 at 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {

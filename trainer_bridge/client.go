@@ -19,7 +19,7 @@ const maxMessage = 256 << 20
 // Client controls one trainer process.
 //
 // Invariants: every error is a *milepost.Error. The trainer runs one changing call (Init, Update, Supervised, Save,
-// Load, Export, Score) at a time, in the order of arrival; Health and Hello answer meanwhile. A Client may be used by
+// Load, Export, Score, Values) at a time, in the order of arrival; Health and Hello answer meanwhile. A Client may be used by
 // several goroutines. An operation whose context ends may still have taken place: Update is safe to repeat under the
 // same batch id (it is refused as conflict where the weights hold the batch), the others are safe to repeat as they are.
 type Client struct {
@@ -78,13 +78,14 @@ type ModelInfo struct {
 	DType      string
 	Updates    int64    // updates held by the weights
 	BatchIDs   []string // the batches of those updates, in order
-	SHA256     string   // over names, shapes and bytes of all weights
+	SHA256     string   // over names, shapes and bytes of all weights but the value head's
+	ValueHead  bool
 }
 
 func modelInfo(m *trainerpb.ModelInfo) ModelInfo {
 	return ModelInfo{
 		Parameters: m.GetParameters(), VocabSize: int(m.GetVocabSize()), MaxContext: int(m.GetMaxContext()), DType: m.GetDtype(),
-		Updates: m.GetUpdates(), BatchIDs: m.GetBatchIds(), SHA256: m.GetWeightsSha256(),
+		Updates: m.GetUpdates(), BatchIDs: m.GetBatchIds(), SHA256: m.GetWeightsSha256(), ValueHead: m.GetValueHead(),
 	}
 }
 
@@ -108,6 +109,7 @@ type InitRequest struct {
 	Reference string // model directory of the KL reference; "" = none
 	DType     string // "float32" or "bfloat16" (float32 weights, bfloat16 arithmetic); "" = float32
 	Seed      int64
+	ValueHead bool // with a value head, which starts at 0: every value is 0 until it has learned
 }
 
 // Init loads a model with a fresh optimizer. Kinds: invalid, not_found, unavailable.
@@ -115,7 +117,7 @@ func (c *Client) Init(ctx context.Context, r InitRequest) (ModelInfo, error) {
 	if r.DType == "" {
 		r.DType = "float32"
 	}
-	reply, err := c.rpc.Init(ctx, &trainerpb.InitRequest{Model: r.Model, Reference: r.Reference, Dtype: r.DType, Seed: r.Seed})
+	reply, err := c.rpc.Init(ctx, &trainerpb.InitRequest{Model: r.Model, Reference: r.Reference, Dtype: r.DType, Seed: r.Seed, ValueHead: r.ValueHead})
 	if err != nil {
 		return ModelInfo{}, wireError("trainerbridge: init", err)
 	}
@@ -123,7 +125,7 @@ func (c *Client) Init(ctx context.Context, r InitRequest) (ModelInfo, error) {
 }
 
 // Update trains on one batch, all or nothing: after an error weights and optimizer are as before it and the batch file
-// stays. Kinds: invalid, not_found, corrupt (hash or schema), conflict (the weights hold this batch id already),
+// stays. A trainer with a value head needs rows with values and returns, one without refuses them. Kinds: invalid, not_found, corrupt (hash or schema), conflict (the weights hold this batch id already),
 // internal (a loss or gradient that is not finite), unavailable.
 func (c *Client) Update(ctx context.Context, b Batch, config UpdateConfig) (UpdateMetrics, error) {
 	if err := config.Validate(); err != nil {
@@ -195,6 +197,22 @@ func (c *Client) score(ctx context.Context, r *trainerpb.ScoreRequest) ([][]floa
 	return out, nil
 }
 
+// Values returns, for each row of a batch file (Batch.ID and advantages are not read), the value head's value of each
+// trained token in order: that of the state in which the token was chosen. Rows are packed into forward passes of up to
+// microTokens, so one call serves a whole update. Kinds: invalid (no value head, a row that does not fit the model),
+// not_found, corrupt, internal (a value that is not finite), unavailable.
+func (c *Client) Values(ctx context.Context, b Batch, microTokens int) ([][]float32, error) {
+	reply, err := c.rpc.Values(ctx, &trainerpb.ValuesRequest{Path: b.Path, Sha256: b.SHA256, MicroTokens: int32(microTokens)})
+	if err != nil {
+		return nil, wireError("trainerbridge: values", err)
+	}
+	out := make([][]float32, len(reply.Rows))
+	for i, l := range reply.Rows {
+		out[i] = l.Values
+	}
+	return out, nil
+}
+
 func tokenLists(sequences [][]int32) []*trainerpb.TokenList {
 	out := make([]*trainerpb.TokenList, len(sequences))
 	for i, s := range sequences {
@@ -203,7 +221,7 @@ func tokenLists(sequences [][]int32) []*trainerpb.TokenList {
 	return out
 }
 
-// Save writes a checkpoint directory: weights, tokenizer, optimizer, counters and batch ids, the commit marker last. A
+// Save writes a checkpoint directory: weights, value head, tokenizer, optimizer, counters and batch ids, the commit marker last. A
 // committed checkpoint of that name is replaced. Kinds: invalid, unavailable.
 func (c *Client) Save(ctx context.Context, dir string) (ModelInfo, error) {
 	reply, err := c.rpc.Save(ctx, &trainerpb.SaveRequest{Dir: dir})
@@ -213,17 +231,25 @@ func (c *Client) Save(ctx context.Context, dir string) (ModelInfo, error) {
 	return modelInfo(reply.Info), nil
 }
 
-// Load reads a checkpoint; the next Update goes on exactly where the saved trainer would have. reference is the model
-// directory of the KL reference, "" for none. Kinds: not_found, corrupt (no commit marker or a wrong hash), unavailable.
-func (c *Client) Load(ctx context.Context, dir, reference string) (ModelInfo, error) {
-	reply, err := c.rpc.Load(ctx, &trainerpb.LoadRequest{Dir: dir, Reference: reference})
+// LoadRequest says what [Client.Load] loads.
+type LoadRequest struct {
+	Dir            string // checkpoint
+	Reference      string // model directory of the KL reference; "" = none
+	ValueHead      bool   // whether a value head is wanted; a checkpoint that differs is refused
+	FreshValueHead bool   // with ValueHead: a checkpoint without a value head gets a new one instead
+}
+
+// Load reads a checkpoint; the next Update goes on exactly where the saved trainer would have. Kinds: invalid (a value
+// head that is missing or not wanted), not_found, corrupt (no commit marker or a wrong hash), unavailable.
+func (c *Client) Load(ctx context.Context, r LoadRequest) (ModelInfo, error) {
+	reply, err := c.rpc.Load(ctx, &trainerpb.LoadRequest{Dir: r.Dir, Reference: r.Reference, ValueHead: r.ValueHead, FreshValueHead: r.FreshValueHead})
 	if err != nil {
 		return ModelInfo{}, wireError("trainerbridge: load", err)
 	}
 	return modelInfo(reply.Info), nil
 }
 
-// Export writes a Hugging Face model directory (safetensors, configuration, tokenizer) that the sampler loads. It
+// Export writes a Hugging Face model directory (safetensors, configuration, tokenizer; no value head) that the sampler loads. It
 // appears whole; one of that name is replaced. It returns the SHA-256 of the weights, as [ModelInfo].
 func (c *Client) Export(ctx context.Context, dir string) (string, error) {
 	reply, err := c.rpc.Export(ctx, &trainerpb.ExportRequest{Dir: dir})

@@ -105,6 +105,28 @@ type UpdateConfig struct {
 	Minibatches int             `yaml:"minibatches"`  // optimizer steps a pass
 	MicroTokens int             `yaml:"micro_tokens"` // tokens of one forward pass, at most; changes speed and memory only
 	Temperature float64         `yaml:"temperature"`  // logits are divided by it; must equal rollout.temperature
+	Value       ValueConfig     `yaml:"value"`        // the value head; read where credit.estimator needs values (ppo_gae)
+}
+
+// ValueConfig says how the value head learns; the rule is in milepost_trainer/critic.py.
+type ValueConfig struct {
+	LR          float64 `yaml:"lr"`     // learning rate of the head, above 0; it warms up as the policy's does
+	Coefficient float64 `yaml:"coef"`   // weight of the value loss beside the policy's, above 0
+	Clip        float64 `yaml:"clip"`   // a value counts as moved by at most this from the one before the update; 0 = no clipping
+	Detach      bool    `yaml:"detach"` // true: the value loss trains the head alone, and the policy as if there were none
+}
+
+// DefaultValueConfig is the clipped value loss of verl with the coefficient of TRL.
+func DefaultValueConfig() ValueConfig { return ValueConfig{LR: 1e-3, Coefficient: .1, Clip: .5} }
+
+func (c ValueConfig) check(v *check) {
+	v.above("value.lr", c.LR, 0)
+	v.above("value.coef", c.Coefficient, 0)
+	v.between("value.clip", c.Clip, 0, math.MaxFloat64)
+}
+
+func (c ValueConfig) proto() *trainerpb.ValueConfig {
+	return &trainerpb.ValueConfig{Lr: c.LR, Coef: c.Coefficient, Clip: c.Clip, Detach: c.Detach}
 }
 
 // DefaultUpdateConfig is the clipped policy gradient with token-level truncated importance sampling against the
@@ -115,7 +137,7 @@ func DefaultUpdateConfig() UpdateConfig {
 	return UpdateConfig{
 		Loss:      loss,
 		Optimizer: OptimizerConfig{LR: 5e-4, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, ClipNorm: 1},
-		Epochs:    1, Minibatches: 1, MicroTokens: 8192, Temperature: 1,
+		Epochs:    1, Minibatches: 1, MicroTokens: 8192, Temperature: 1, Value: DefaultValueConfig(),
 	}
 }
 
@@ -131,6 +153,7 @@ func (c UpdateConfig) Validate() error {
 	v.atLeast("minibatches", c.Minibatches, 1)
 	v.atLeast("micro_tokens", c.MicroTokens, 1)
 	v.above("temperature", c.Temperature, 0)
+	c.Value.check(&v)
 	return v.err
 }
 
@@ -138,6 +161,7 @@ func (c UpdateConfig) proto() *trainerpb.UpdateConfig {
 	return &trainerpb.UpdateConfig{
 		Loss: c.Loss.proto(), Optimizer: c.Optimizer.proto(), Warmup: int32(c.Warmup), Epochs: int32(c.Epochs),
 		Minibatches: int32(c.Minibatches), MicroTokens: int32(c.MicroTokens), Temperature: c.Temperature,
+		Value: c.Value.proto(),
 	}
 }
 

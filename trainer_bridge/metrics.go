@@ -37,6 +37,11 @@ type UpdateMetrics struct {
 	Duration          time.Duration `json:"duration"`           //
 	ScoreDuration     time.Duration `json:"score_duration"`     // of it, forward passes for old and reference logprobs
 	TokensPerSecond   float64       `json:"tokens_per_second"`  // tokens * epochs / duration
+
+	// With a value head only, else nil.
+	ValueLoss         *float64 `json:"value_loss,omitempty"`         // without its coefficient
+	ValueClipFraction *float64 `json:"value_clipfrac,omitempty"`     // share of trained tokens where the loss took the clipped value
+	ExplainedVariance *float64 `json:"explained_variance,omitempty"` // 1 - Var(return - old value)/Var(return); nil too where returns are all equal
 }
 
 func updateMetrics(m *trainerpb.UpdateReply) UpdateMetrics {
@@ -49,6 +54,7 @@ func updateMetrics(m *trainerpb.UpdateReply) UpdateMetrics {
 		Tokens: m.Tokens, TrainedTokens: m.TrainedTokens, OptimizerSteps: int(m.OptimizerSteps),
 		VersionMin: m.VersionMin, VersionMax: m.VersionMax, Duration: seconds(m.Seconds),
 		ScoreDuration: seconds(m.ScoreSeconds), TokensPerSecond: m.TokensPerSecond,
+		ValueLoss: m.ValueLoss, ValueClipFraction: m.ValueClipfrac, ExplainedVariance: m.ExplainedVariance,
 	}
 }
 

@@ -315,7 +315,7 @@ func TestSaveLoadIsIdentical(t *testing.T) {
 	if _, err := s.Init(t.Context(), trainerbridge.InitRequest{Model: model, Seed: 99}); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := s.Load(t.Context(), dir, "")
+	loaded, err := s.Load(t.Context(), trainerbridge.LoadRequest{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,9 +332,9 @@ func TestSaveLoadIsIdentical(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "COMMIT")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Load(t.Context(), dir, "")
+	_, err = s.Load(t.Context(), trainerbridge.LoadRequest{Dir: dir})
 	wantKind(t, err, milepost.KindCorrupt, "COMMIT")
-	_, err = s.Load(t.Context(), dir+"-none", "")
+	_, err = s.Load(t.Context(), trainerbridge.LoadRequest{Dir: dir + "-none"})
 	wantKind(t, err, milepost.KindNotFound, "does not exist")
 
 	export := filepath.Join(t.TempDir(), "export")

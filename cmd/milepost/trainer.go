@@ -13,6 +13,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/credit"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
@@ -200,14 +201,21 @@ func (t *trainer) Export(ctx context.Context, dir string) error {
 	return err
 }
 
+// Values implements orchestrator.Valuer.
+func (t *trainer) Values(ctx context.Context, path, sha256 string) ([][]float32, error) {
+	return t.Client.Values(ctx, trainerbridge.Batch{Path: absolute(path), SHA256: sha256}, t.cfg.Update.MicroTokens)
+}
+
 // Load implements orchestrator.Learner: a checkpoint where dir has a commit marker, else a model with a fresh optimizer.
+// It has a value head where the estimator needs values.
 func (t *trainer) Load(ctx context.Context, dir string) error {
 	dir = absolute(dir)
+	head := credit.NeedsValues(t.cfg.Credit.Estimator)
 	if _, err := os.Stat(filepath.Join(dir, "COMMIT")); err == nil {
-		_, err := t.Client.Load(ctx, dir, t.cfg.Trainer.Reference)
+		_, err := t.Client.Load(ctx, trainerbridge.LoadRequest{Dir: dir, Reference: t.cfg.Trainer.Reference, ValueHead: head, FreshValueHead: t.cfg.Trainer.FreshValueHead})
 		return err
 	}
-	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed})
+	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed, ValueHead: head})
 	return err
 }
 

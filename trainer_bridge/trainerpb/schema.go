@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "6daeabcd437b0f9d785b1b355e38aec42657dd42f5e3ef23f7e145fe023eadfb"
+const SchemaHash = "235c62d2e85a12998c2fd5407460612484f09b26f467dbdba6b6de3753225019"

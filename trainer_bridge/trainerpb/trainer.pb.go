@@ -557,6 +557,7 @@ type InitRequest struct {
 	Reference     string                 `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"` // model directory of the KL reference; empty = none
 	Dtype         string                 `protobuf:"bytes,3,opt,name=dtype,proto3" json:"dtype,omitempty"`         // float32 or bfloat16 (float32 weights, bfloat16 arithmetic)
 	Seed          int64                  `protobuf:"varint,4,opt,name=seed,proto3" json:"seed,omitempty"`
+	ValueHead     bool                   `protobuf:"varint,5,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"` // with a value head, which starts at 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -619,6 +620,13 @@ func (x *InitRequest) GetSeed() int64 {
 	return 0
 }
 
+func (x *InitRequest) GetValueHead() bool {
+	if x != nil {
+		return x.ValueHead
+	}
+	return false
+}
+
 type InitReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Info          *ModelInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
@@ -671,7 +679,8 @@ type ModelInfo struct {
 	Dtype         string                 `protobuf:"bytes,4,opt,name=dtype,proto3" json:"dtype,omitempty"`
 	Updates       int64                  `protobuf:"varint,5,opt,name=updates,proto3" json:"updates,omitempty"`                                 // updates held by these weights
 	BatchIds      []string               `protobuf:"bytes,6,rep,name=batch_ids,json=batchIds,proto3" json:"batch_ids,omitempty"`                // the batches of those updates, in order
-	WeightsSha256 string                 `protobuf:"bytes,7,opt,name=weights_sha256,json=weightsSha256,proto3" json:"weights_sha256,omitempty"` // over names, shapes and bytes of all weights
+	WeightsSha256 string                 `protobuf:"bytes,7,opt,name=weights_sha256,json=weightsSha256,proto3" json:"weights_sha256,omitempty"` // over names, shapes and bytes of all weights but the value head's
+	ValueHead     bool                   `protobuf:"varint,8,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -753,6 +762,13 @@ func (x *ModelInfo) GetWeightsSha256() string {
 		return x.WeightsSha256
 	}
 	return ""
+}
+
+func (x *ModelInfo) GetValueHead() bool {
+	if x != nil {
+		return x.ValueHead
+	}
+	return false
 }
 
 // LossConfig holds the fields of the loss contract; docs in milepost_trainer/loss.py.
@@ -996,6 +1012,75 @@ func (x *OptimizerConfig) GetClipNorm() float64 {
 	return 0
 }
 
+// ValueConfig is read where the trainer has a value head; docs in milepost_trainer/critic.py.
+type ValueConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lr            float64                `protobuf:"fixed64,1,opt,name=lr,proto3" json:"lr,omitempty"`        // learning rate of the head
+	Coef          float64                `protobuf:"fixed64,2,opt,name=coef,proto3" json:"coef,omitempty"`    // weight of the value loss
+	Clip          float64                `protobuf:"fixed64,3,opt,name=clip,proto3" json:"clip,omitempty"`    // range around the old value; 0 = no clipping
+	Detach        bool                   `protobuf:"varint,4,opt,name=detach,proto3" json:"detach,omitempty"` // no gradient from the value loss into the policy
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValueConfig) Reset() {
+	*x = ValueConfig{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValueConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValueConfig) ProtoMessage() {}
+
+func (x *ValueConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValueConfig.ProtoReflect.Descriptor instead.
+func (*ValueConfig) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ValueConfig) GetLr() float64 {
+	if x != nil {
+		return x.Lr
+	}
+	return 0
+}
+
+func (x *ValueConfig) GetCoef() float64 {
+	if x != nil {
+		return x.Coef
+	}
+	return 0
+}
+
+func (x *ValueConfig) GetClip() float64 {
+	if x != nil {
+		return x.Clip
+	}
+	return 0
+}
+
+func (x *ValueConfig) GetDetach() bool {
+	if x != nil {
+		return x.Detach
+	}
+	return false
+}
+
 type UpdateConfig struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Loss          *LossConfig            `protobuf:"bytes,1,opt,name=loss,proto3" json:"loss,omitempty"`
@@ -1005,13 +1090,14 @@ type UpdateConfig struct {
 	Minibatches   int32                  `protobuf:"varint,5,opt,name=minibatches,proto3" json:"minibatches,omitempty"`                    // optimizer steps a pass
 	MicroTokens   int32                  `protobuf:"varint,6,opt,name=micro_tokens,json=microTokens,proto3" json:"micro_tokens,omitempty"` // tokens of one forward pass, at most (a longer sequence goes alone)
 	Temperature   float64                `protobuf:"fixed64,7,opt,name=temperature,proto3" json:"temperature,omitempty"`                   // the sampler's; logits are divided by it
+	Value         *ValueConfig           `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateConfig) Reset() {
 	*x = UpdateConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1109,7 @@ func (x *UpdateConfig) String() string {
 func (*UpdateConfig) ProtoMessage() {}
 
 func (x *UpdateConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1122,7 @@ func (x *UpdateConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateConfig.ProtoReflect.Descriptor instead.
 func (*UpdateConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{13}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateConfig) GetLoss() *LossConfig {
@@ -1088,6 +1174,13 @@ func (x *UpdateConfig) GetTemperature() float64 {
 	return 0
 }
 
+func (x *UpdateConfig) GetValue() *ValueConfig {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 type UpdateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BatchId       string                 `protobuf:"bytes,1,opt,name=batch_id,json=batchId,proto3" json:"batch_id,omitempty"` // a batch already held by these weights is refused (conflict)
@@ -1100,7 +1193,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1205,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1218,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{14}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateRequest) GetBatchId() string {
@@ -1185,15 +1278,18 @@ type UpdateReply struct {
 	VersionMin        int32                  `protobuf:"varint,25,opt,name=version_min,json=versionMin,proto3" json:"version_min,omitempty"` // oldest and newest weight version among trained tokens; -1 where none
 	VersionMax        int32                  `protobuf:"varint,26,opt,name=version_max,json=versionMax,proto3" json:"version_max,omitempty"`
 	Seconds           float64                `protobuf:"fixed64,27,opt,name=seconds,proto3" json:"seconds,omitempty"`
-	ScoreSeconds      float64                `protobuf:"fixed64,28,opt,name=score_seconds,json=scoreSeconds,proto3" json:"score_seconds,omitempty"`            // of it, forward passes for old and reference logprobs
-	TokensPerSecond   float64                `protobuf:"fixed64,29,opt,name=tokens_per_second,json=tokensPerSecond,proto3" json:"tokens_per_second,omitempty"` // tokens * epochs / seconds
+	ScoreSeconds      float64                `protobuf:"fixed64,28,opt,name=score_seconds,json=scoreSeconds,proto3" json:"score_seconds,omitempty"`                      // of it, forward passes for old and reference logprobs
+	TokensPerSecond   float64                `protobuf:"fixed64,29,opt,name=tokens_per_second,json=tokensPerSecond,proto3" json:"tokens_per_second,omitempty"`           // tokens * epochs / seconds
+	ValueLoss         *float64               `protobuf:"fixed64,30,opt,name=value_loss,json=valueLoss,proto3,oneof" json:"value_loss,omitempty"`                         // without its coefficient; this and the next two only with a value head
+	ValueClipfrac     *float64               `protobuf:"fixed64,31,opt,name=value_clipfrac,json=valueClipfrac,proto3,oneof" json:"value_clipfrac,omitempty"`             // share of trained tokens where the clipped side of the value loss was taken
+	ExplainedVariance *float64               `protobuf:"fixed64,32,opt,name=explained_variance,json=explainedVariance,proto3,oneof" json:"explained_variance,omitempty"` // 1 - Var(return - old value) / Var(return); unset where returns are all equal
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *UpdateReply) Reset() {
 	*x = UpdateReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1301,7 @@ func (x *UpdateReply) String() string {
 func (*UpdateReply) ProtoMessage() {}
 
 func (x *UpdateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1314,7 @@ func (x *UpdateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReply.ProtoReflect.Descriptor instead.
 func (*UpdateReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{15}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateReply) GetUpdates() int64 {
@@ -1424,6 +1520,27 @@ func (x *UpdateReply) GetTokensPerSecond() float64 {
 	return 0
 }
 
+func (x *UpdateReply) GetValueLoss() float64 {
+	if x != nil && x.ValueLoss != nil {
+		return *x.ValueLoss
+	}
+	return 0
+}
+
+func (x *UpdateReply) GetValueClipfrac() float64 {
+	if x != nil && x.ValueClipfrac != nil {
+		return *x.ValueClipfrac
+	}
+	return 0
+}
+
+func (x *UpdateReply) GetExplainedVariance() float64 {
+	if x != nil && x.ExplainedVariance != nil {
+		return *x.ExplainedVariance
+	}
+	return 0
+}
+
 type SupervisedConfig struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Optimizer     *OptimizerConfig       `protobuf:"bytes,1,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
@@ -1442,7 +1559,7 @@ type SupervisedConfig struct {
 
 func (x *SupervisedConfig) Reset() {
 	*x = SupervisedConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1571,7 @@ func (x *SupervisedConfig) String() string {
 func (*SupervisedConfig) ProtoMessage() {}
 
 func (x *SupervisedConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1584,7 @@ func (x *SupervisedConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedConfig.ProtoReflect.Descriptor instead.
 func (*SupervisedConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{16}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SupervisedConfig) GetOptimizer() *OptimizerConfig {
@@ -1550,7 +1667,7 @@ type SupervisedRequest struct {
 
 func (x *SupervisedRequest) Reset() {
 	*x = SupervisedRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1679,7 @@ func (x *SupervisedRequest) String() string {
 func (*SupervisedRequest) ProtoMessage() {}
 
 func (x *SupervisedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1692,7 @@ func (x *SupervisedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedRequest.ProtoReflect.Descriptor instead.
 func (*SupervisedRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{17}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SupervisedRequest) GetPath() string {
@@ -1613,7 +1730,7 @@ type SupervisedProgress struct {
 
 func (x *SupervisedProgress) Reset() {
 	*x = SupervisedProgress{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1742,7 @@ func (x *SupervisedProgress) String() string {
 func (*SupervisedProgress) ProtoMessage() {}
 
 func (x *SupervisedProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1755,7 @@ func (x *SupervisedProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedProgress.ProtoReflect.Descriptor instead.
 func (*SupervisedProgress) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{18}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SupervisedProgress) GetStep() int32 {
@@ -1741,7 +1858,7 @@ type TokenList struct {
 
 func (x *TokenList) Reset() {
 	*x = TokenList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1870,7 @@ func (x *TokenList) String() string {
 func (*TokenList) ProtoMessage() {}
 
 func (x *TokenList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1883,7 @@ func (x *TokenList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenList.ProtoReflect.Descriptor instead.
 func (*TokenList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{19}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TokenList) GetIds() []int32 {
@@ -1787,7 +1904,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1916,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1929,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{20}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ScoreRequest) GetSequences() []*TokenList {
@@ -1845,7 +1962,7 @@ type LogprobList struct {
 
 func (x *LogprobList) Reset() {
 	*x = LogprobList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1974,7 @@ func (x *LogprobList) String() string {
 func (*LogprobList) ProtoMessage() {}
 
 func (x *LogprobList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1987,7 @@ func (x *LogprobList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogprobList.ProtoReflect.Descriptor instead.
 func (*LogprobList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{21}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogprobList) GetValues() []float32 {
@@ -1889,7 +2006,7 @@ type ScoreReply struct {
 
 func (x *ScoreReply) Reset() {
 	*x = ScoreReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2018,7 @@ func (x *ScoreReply) String() string {
 func (*ScoreReply) ProtoMessage() {}
 
 func (x *ScoreReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,12 +2031,160 @@ func (x *ScoreReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreReply.ProtoReflect.Descriptor instead.
 func (*ScoreReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{22}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ScoreReply) GetLogprobs() []*LogprobList {
 	if x != nil {
 		return x.Logprobs
+	}
+	return nil
+}
+
+type ValuesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"` // Arrow IPC file; its advantages are not read
+	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	MicroTokens   int32                  `protobuf:"varint,3,opt,name=micro_tokens,json=microTokens,proto3" json:"micro_tokens,omitempty"` // tokens of one forward pass, at most
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValuesRequest) Reset() {
+	*x = ValuesRequest{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValuesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValuesRequest) ProtoMessage() {}
+
+func (x *ValuesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValuesRequest.ProtoReflect.Descriptor instead.
+func (*ValuesRequest) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ValuesRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ValuesRequest) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *ValuesRequest) GetMicroTokens() int32 {
+	if x != nil {
+		return x.MicroTokens
+	}
+	return 0
+}
+
+type ValueList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []float32              `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"` // one a trained token of the row, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValueList) Reset() {
+	*x = ValueList{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValueList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValueList) ProtoMessage() {}
+
+func (x *ValueList) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValueList.ProtoReflect.Descriptor instead.
+func (*ValueList) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ValueList) GetValues() []float32 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+type ValuesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*ValueList           `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"` // in the order of the file
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ValuesReply) Reset() {
+	*x = ValuesReply{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ValuesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ValuesReply) ProtoMessage() {}
+
+func (x *ValuesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ValuesReply.ProtoReflect.Descriptor instead.
+func (*ValuesReply) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ValuesReply) GetRows() []*ValueList {
+	if x != nil {
+		return x.Rows
 	}
 	return nil
 }
@@ -1933,7 +2198,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2210,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2223,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{23}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SaveRequest) GetDir() string {
@@ -1977,7 +2242,7 @@ type SaveReply struct {
 
 func (x *SaveReply) Reset() {
 	*x = SaveReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2254,7 @@ func (x *SaveReply) String() string {
 func (*SaveReply) ProtoMessage() {}
 
 func (x *SaveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2267,7 @@ func (x *SaveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveReply.ProtoReflect.Descriptor instead.
 func (*SaveReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{24}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SaveReply) GetInfo() *ModelInfo {
@@ -2013,16 +2278,18 @@ func (x *SaveReply) GetInfo() *ModelInfo {
 }
 
 type LoadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
-	Reference     string                 `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"` // model directory of the KL reference; empty = none
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Dir            string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Reference      string                 `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"`                                    // model directory of the KL reference; empty = none
+	ValueHead      bool                   `protobuf:"varint,3,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"`                  // a value head is wanted: a checkpoint without one is refused, as is one with an unwanted one
+	FreshValueHead bool                   `protobuf:"varint,4,opt,name=fresh_value_head,json=freshValueHead,proto3" json:"fresh_value_head,omitempty"` // with value_head: a checkpoint without a head gets a new one instead
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2301,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2314,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{25}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LoadRequest) GetDir() string {
@@ -2064,6 +2331,20 @@ func (x *LoadRequest) GetReference() string {
 	return ""
 }
 
+func (x *LoadRequest) GetValueHead() bool {
+	if x != nil {
+		return x.ValueHead
+	}
+	return false
+}
+
+func (x *LoadRequest) GetFreshValueHead() bool {
+	if x != nil {
+		return x.FreshValueHead
+	}
+	return false
+}
+
 type LoadReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Info          *ModelInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
@@ -2073,7 +2354,7 @@ type LoadReply struct {
 
 func (x *LoadReply) Reset() {
 	*x = LoadReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2366,7 @@ func (x *LoadReply) String() string {
 func (*LoadReply) ProtoMessage() {}
 
 func (x *LoadReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2379,7 @@ func (x *LoadReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadReply.ProtoReflect.Descriptor instead.
 func (*LoadReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{26}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LoadReply) GetInfo() *ModelInfo {
@@ -2118,7 +2399,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2411,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2424,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{27}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ExportRequest) GetDir() string {
@@ -2170,7 +2451,7 @@ type ExportReply struct {
 
 func (x *ExportReply) Reset() {
 	*x = ExportReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2463,7 @@ func (x *ExportReply) String() string {
 func (*ExportReply) ProtoMessage() {}
 
 func (x *ExportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2476,7 @@ func (x *ExportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportReply.ProtoReflect.Descriptor instead.
 func (*ExportReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{28}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExportReply) GetWeightsSha256() string {
@@ -2220,7 +2501,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2513,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2526,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{29}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{33}
 }
 
 type HealthReply struct {
@@ -2261,7 +2542,7 @@ type HealthReply struct {
 
 func (x *HealthReply) Reset() {
 	*x = HealthReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2554,7 @@ func (x *HealthReply) String() string {
 func (*HealthReply) ProtoMessage() {}
 
 func (x *HealthReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2567,7 @@ func (x *HealthReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthReply.ProtoReflect.Descriptor instead.
 func (*HealthReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{30}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *HealthReply) GetBusy() string {
@@ -2332,7 +2613,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2625,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2638,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{31}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{35}
 }
 
 type ShutdownReply struct {
@@ -2368,7 +2649,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2661,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2674,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{32}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
 }
 
 var File_milepost_trainer_pb_trainer_proto protoreflect.FileDescriptor
@@ -2447,14 +2728,16 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"parameters\x18\x01 \x01(\x03R\n" +
 	"parameters\x12\x1d\n" +
 	"\n" +
-	"vocab_size\x18\x02 \x01(\x05R\tvocabSize\"k\n" +
+	"vocab_size\x18\x02 \x01(\x05R\tvocabSize\"\x8a\x01\n" +
 	"\vInitRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1c\n" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x14\n" +
 	"\x05dtype\x18\x03 \x01(\tR\x05dtype\x12\x12\n" +
-	"\x04seed\x18\x04 \x01(\x03R\x04seed\"?\n" +
+	"\x04seed\x18\x04 \x01(\x03R\x04seed\x12\x1d\n" +
+	"\n" +
+	"value_head\x18\x05 \x01(\bR\tvalueHead\"?\n" +
 	"\tInitReply\x122\n" +
-	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xdf\x01\n" +
+	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xfe\x01\n" +
 	"\tModelInfo\x12\x1e\n" +
 	"\n" +
 	"parameters\x18\x01 \x01(\x03R\n" +
@@ -2466,7 +2749,9 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x05dtype\x18\x04 \x01(\tR\x05dtype\x12\x18\n" +
 	"\aupdates\x18\x05 \x01(\x03R\aupdates\x12\x1b\n" +
 	"\tbatch_ids\x18\x06 \x03(\tR\bbatchIds\x12%\n" +
-	"\x0eweights_sha256\x18\a \x01(\tR\rweightsSha256\"\xe4\x03\n" +
+	"\x0eweights_sha256\x18\a \x01(\tR\rweightsSha256\x12\x1d\n" +
+	"\n" +
+	"value_head\x18\b \x01(\bR\tvalueHead\"\xe4\x03\n" +
 	"\n" +
 	"LossConfig\x12\x12\n" +
 	"\x04loss\x18\x01 \x01(\tR\x04loss\x12\x19\n" +
@@ -2501,7 +2786,12 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x05beta2\x18\x03 \x01(\x01R\x05beta2\x12\x10\n" +
 	"\x03eps\x18\x04 \x01(\x01R\x03eps\x12!\n" +
 	"\fweight_decay\x18\x05 \x01(\x01R\vweightDecay\x12\x1b\n" +
-	"\tclip_norm\x18\x06 \x01(\x01R\bclipNorm\"\x9e\x02\n" +
+	"\tclip_norm\x18\x06 \x01(\x01R\bclipNorm\"]\n" +
+	"\vValueConfig\x12\x0e\n" +
+	"\x02lr\x18\x01 \x01(\x01R\x02lr\x12\x12\n" +
+	"\x04coef\x18\x02 \x01(\x01R\x04coef\x12\x12\n" +
+	"\x04clip\x18\x03 \x01(\x01R\x04clip\x12\x16\n" +
+	"\x06detach\x18\x04 \x01(\bR\x06detach\"\xd6\x02\n" +
 	"\fUpdateConfig\x123\n" +
 	"\x04loss\x18\x01 \x01(\v2\x1f.milepost.trainer.v1.LossConfigR\x04loss\x12B\n" +
 	"\toptimizer\x18\x02 \x01(\v2$.milepost.trainer.v1.OptimizerConfigR\toptimizer\x12\x16\n" +
@@ -2509,12 +2799,13 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x06epochs\x18\x04 \x01(\x05R\x06epochs\x12 \n" +
 	"\vminibatches\x18\x05 \x01(\x05R\vminibatches\x12!\n" +
 	"\fmicro_tokens\x18\x06 \x01(\x05R\vmicroTokens\x12 \n" +
-	"\vtemperature\x18\a \x01(\x01R\vtemperature\"\x91\x01\n" +
+	"\vtemperature\x18\a \x01(\x01R\vtemperature\x126\n" +
+	"\x05value\x18\b \x01(\v2 .milepost.trainer.v1.ValueConfigR\x05value\"\x91\x01\n" +
 	"\rUpdateRequest\x12\x19\n" +
 	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x129\n" +
-	"\x06config\x18\x04 \x01(\v2!.milepost.trainer.v1.UpdateConfigR\x06config\"\xd2\a\n" +
+	"\x06config\x18\x04 \x01(\v2!.milepost.trainer.v1.UpdateConfigR\x06config\"\x8f\t\n" +
 	"\vUpdateReply\x12\x18\n" +
 	"\aupdates\x18\x01 \x01(\x03R\aupdates\x12\x12\n" +
 	"\x04loss\x18\x02 \x01(\x01R\x04loss\x12\x1f\n" +
@@ -2550,7 +2841,14 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"versionMax\x12\x18\n" +
 	"\aseconds\x18\x1b \x01(\x01R\aseconds\x12#\n" +
 	"\rscore_seconds\x18\x1c \x01(\x01R\fscoreSeconds\x12*\n" +
-	"\x11tokens_per_second\x18\x1d \x01(\x01R\x0ftokensPerSecond\"\xd0\x02\n" +
+	"\x11tokens_per_second\x18\x1d \x01(\x01R\x0ftokensPerSecond\x12\"\n" +
+	"\n" +
+	"value_loss\x18\x1e \x01(\x01H\x00R\tvalueLoss\x88\x01\x01\x12*\n" +
+	"\x0evalue_clipfrac\x18\x1f \x01(\x01H\x01R\rvalueClipfrac\x88\x01\x01\x122\n" +
+	"\x12explained_variance\x18  \x01(\x01H\x02R\x11explainedVariance\x88\x01\x01B\r\n" +
+	"\v_value_lossB\x11\n" +
+	"\x0f_value_clipfracB\x15\n" +
+	"\x13_explained_variance\"\xd0\x02\n" +
 	"\x10SupervisedConfig\x12B\n" +
 	"\toptimizer\x18\x01 \x01(\v2$.milepost.trainer.v1.OptimizerConfigR\toptimizer\x12\x16\n" +
 	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x12\x14\n" +
@@ -2593,14 +2891,25 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x06values\x18\x01 \x03(\x02R\x06values\"J\n" +
 	"\n" +
 	"ScoreReply\x12<\n" +
-	"\blogprobs\x18\x01 \x03(\v2 .milepost.trainer.v1.LogprobListR\blogprobs\"\x1f\n" +
+	"\blogprobs\x18\x01 \x03(\v2 .milepost.trainer.v1.LogprobListR\blogprobs\"^\n" +
+	"\rValuesRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12!\n" +
+	"\fmicro_tokens\x18\x03 \x01(\x05R\vmicroTokens\"#\n" +
+	"\tValueList\x12\x16\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"A\n" +
+	"\vValuesReply\x122\n" +
+	"\x04rows\x18\x01 \x03(\v2\x1e.milepost.trainer.v1.ValueListR\x04rows\"\x1f\n" +
 	"\vSaveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\"?\n" +
 	"\tSaveReply\x122\n" +
-	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"=\n" +
+	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\x86\x01\n" +
 	"\vLoadRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1c\n" +
-	"\treference\x18\x02 \x01(\tR\treference\"?\n" +
+	"\treference\x18\x02 \x01(\tR\treference\x12\x1d\n" +
+	"\n" +
+	"value_head\x18\x03 \x01(\bR\tvalueHead\x12(\n" +
+	"\x10fresh_value_head\x18\x04 \x01(\bR\x0efreshValueHead\"?\n" +
 	"\tLoadReply\x122\n" +
 	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"7\n" +
 	"\rExportRequest\x12\x10\n" +
@@ -2617,7 +2926,7 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\aupdates\x18\x04 \x01(\x03R\aupdates\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x03R\vmemoryBytes\"\x11\n" +
 	"\x0fShutdownRequest\"\x0f\n" +
-	"\rShutdownReply2\x87\a\n" +
+	"\rShutdownReply2\xd7\a\n" +
 	"\aTrainer\x12K\n" +
 	"\x05Hello\x12!.milepost.trainer.v1.HelloRequest\x1a\x1f.milepost.trainer.v1.HelloReply\x12]\n" +
 	"\vCreateModel\x12'.milepost.trainer.v1.CreateModelRequest\x1a%.milepost.trainer.v1.CreateModelReply\x12H\n" +
@@ -2625,7 +2934,8 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x06Update\x12\".milepost.trainer.v1.UpdateRequest\x1a .milepost.trainer.v1.UpdateReply\x12_\n" +
 	"\n" +
 	"Supervised\x12&.milepost.trainer.v1.SupervisedRequest\x1a'.milepost.trainer.v1.SupervisedProgress0\x01\x12K\n" +
-	"\x05Score\x12!.milepost.trainer.v1.ScoreRequest\x1a\x1f.milepost.trainer.v1.ScoreReply\x12H\n" +
+	"\x05Score\x12!.milepost.trainer.v1.ScoreRequest\x1a\x1f.milepost.trainer.v1.ScoreReply\x12N\n" +
+	"\x06Values\x12\".milepost.trainer.v1.ValuesRequest\x1a .milepost.trainer.v1.ValuesReply\x12H\n" +
 	"\x04Save\x12 .milepost.trainer.v1.SaveRequest\x1a\x1e.milepost.trainer.v1.SaveReply\x12H\n" +
 	"\x04Load\x12 .milepost.trainer.v1.LoadRequest\x1a\x1e.milepost.trainer.v1.LoadReply\x12N\n" +
 	"\x06Export\x12\".milepost.trainer.v1.ExportRequest\x1a .milepost.trainer.v1.ExportReply\x12N\n" +
@@ -2644,7 +2954,7 @@ func file_milepost_trainer_pb_trainer_proto_rawDescGZIP() []byte {
 	return file_milepost_trainer_pb_trainer_proto_rawDescData
 }
 
-var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
 	(*Status)(nil),             // 0: milepost.trainer.v1.Status
 	(*Any)(nil),                // 1: milepost.trainer.v1.Any
@@ -2659,26 +2969,30 @@ var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
 	(*ModelInfo)(nil),          // 10: milepost.trainer.v1.ModelInfo
 	(*LossConfig)(nil),         // 11: milepost.trainer.v1.LossConfig
 	(*OptimizerConfig)(nil),    // 12: milepost.trainer.v1.OptimizerConfig
-	(*UpdateConfig)(nil),       // 13: milepost.trainer.v1.UpdateConfig
-	(*UpdateRequest)(nil),      // 14: milepost.trainer.v1.UpdateRequest
-	(*UpdateReply)(nil),        // 15: milepost.trainer.v1.UpdateReply
-	(*SupervisedConfig)(nil),   // 16: milepost.trainer.v1.SupervisedConfig
-	(*SupervisedRequest)(nil),  // 17: milepost.trainer.v1.SupervisedRequest
-	(*SupervisedProgress)(nil), // 18: milepost.trainer.v1.SupervisedProgress
-	(*TokenList)(nil),          // 19: milepost.trainer.v1.TokenList
-	(*ScoreRequest)(nil),       // 20: milepost.trainer.v1.ScoreRequest
-	(*LogprobList)(nil),        // 21: milepost.trainer.v1.LogprobList
-	(*ScoreReply)(nil),         // 22: milepost.trainer.v1.ScoreReply
-	(*SaveRequest)(nil),        // 23: milepost.trainer.v1.SaveRequest
-	(*SaveReply)(nil),          // 24: milepost.trainer.v1.SaveReply
-	(*LoadRequest)(nil),        // 25: milepost.trainer.v1.LoadRequest
-	(*LoadReply)(nil),          // 26: milepost.trainer.v1.LoadReply
-	(*ExportRequest)(nil),      // 27: milepost.trainer.v1.ExportRequest
-	(*ExportReply)(nil),        // 28: milepost.trainer.v1.ExportReply
-	(*HealthRequest)(nil),      // 29: milepost.trainer.v1.HealthRequest
-	(*HealthReply)(nil),        // 30: milepost.trainer.v1.HealthReply
-	(*ShutdownRequest)(nil),    // 31: milepost.trainer.v1.ShutdownRequest
-	(*ShutdownReply)(nil),      // 32: milepost.trainer.v1.ShutdownReply
+	(*ValueConfig)(nil),        // 13: milepost.trainer.v1.ValueConfig
+	(*UpdateConfig)(nil),       // 14: milepost.trainer.v1.UpdateConfig
+	(*UpdateRequest)(nil),      // 15: milepost.trainer.v1.UpdateRequest
+	(*UpdateReply)(nil),        // 16: milepost.trainer.v1.UpdateReply
+	(*SupervisedConfig)(nil),   // 17: milepost.trainer.v1.SupervisedConfig
+	(*SupervisedRequest)(nil),  // 18: milepost.trainer.v1.SupervisedRequest
+	(*SupervisedProgress)(nil), // 19: milepost.trainer.v1.SupervisedProgress
+	(*TokenList)(nil),          // 20: milepost.trainer.v1.TokenList
+	(*ScoreRequest)(nil),       // 21: milepost.trainer.v1.ScoreRequest
+	(*LogprobList)(nil),        // 22: milepost.trainer.v1.LogprobList
+	(*ScoreReply)(nil),         // 23: milepost.trainer.v1.ScoreReply
+	(*ValuesRequest)(nil),      // 24: milepost.trainer.v1.ValuesRequest
+	(*ValueList)(nil),          // 25: milepost.trainer.v1.ValueList
+	(*ValuesReply)(nil),        // 26: milepost.trainer.v1.ValuesReply
+	(*SaveRequest)(nil),        // 27: milepost.trainer.v1.SaveRequest
+	(*SaveReply)(nil),          // 28: milepost.trainer.v1.SaveReply
+	(*LoadRequest)(nil),        // 29: milepost.trainer.v1.LoadRequest
+	(*LoadReply)(nil),          // 30: milepost.trainer.v1.LoadReply
+	(*ExportRequest)(nil),      // 31: milepost.trainer.v1.ExportRequest
+	(*ExportReply)(nil),        // 32: milepost.trainer.v1.ExportReply
+	(*HealthRequest)(nil),      // 33: milepost.trainer.v1.HealthRequest
+	(*HealthReply)(nil),        // 34: milepost.trainer.v1.HealthReply
+	(*ShutdownRequest)(nil),    // 35: milepost.trainer.v1.ShutdownRequest
+	(*ShutdownReply)(nil),      // 36: milepost.trainer.v1.ShutdownReply
 }
 var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	1,  // 0: milepost.trainer.v1.Status.details:type_name -> milepost.trainer.v1.Any
@@ -2686,40 +3000,44 @@ var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	10, // 2: milepost.trainer.v1.InitReply.info:type_name -> milepost.trainer.v1.ModelInfo
 	11, // 3: milepost.trainer.v1.UpdateConfig.loss:type_name -> milepost.trainer.v1.LossConfig
 	12, // 4: milepost.trainer.v1.UpdateConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
-	13, // 5: milepost.trainer.v1.UpdateRequest.config:type_name -> milepost.trainer.v1.UpdateConfig
-	12, // 6: milepost.trainer.v1.SupervisedConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
-	16, // 7: milepost.trainer.v1.SupervisedRequest.config:type_name -> milepost.trainer.v1.SupervisedConfig
-	19, // 8: milepost.trainer.v1.ScoreRequest.sequences:type_name -> milepost.trainer.v1.TokenList
-	21, // 9: milepost.trainer.v1.ScoreReply.logprobs:type_name -> milepost.trainer.v1.LogprobList
-	10, // 10: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	10, // 11: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	3,  // 12: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
-	5,  // 13: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
-	8,  // 14: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
-	14, // 15: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
-	17, // 16: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
-	20, // 17: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
-	23, // 18: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
-	25, // 19: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
-	27, // 20: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
-	29, // 21: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
-	31, // 22: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
-	4,  // 23: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
-	7,  // 24: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
-	9,  // 25: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
-	15, // 26: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
-	18, // 27: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
-	22, // 28: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
-	24, // 29: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
-	26, // 30: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
-	28, // 31: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
-	30, // 32: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
-	32, // 33: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
-	23, // [23:34] is the sub-list for method output_type
-	12, // [12:23] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 5: milepost.trainer.v1.UpdateConfig.value:type_name -> milepost.trainer.v1.ValueConfig
+	14, // 6: milepost.trainer.v1.UpdateRequest.config:type_name -> milepost.trainer.v1.UpdateConfig
+	12, // 7: milepost.trainer.v1.SupervisedConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
+	17, // 8: milepost.trainer.v1.SupervisedRequest.config:type_name -> milepost.trainer.v1.SupervisedConfig
+	20, // 9: milepost.trainer.v1.ScoreRequest.sequences:type_name -> milepost.trainer.v1.TokenList
+	22, // 10: milepost.trainer.v1.ScoreReply.logprobs:type_name -> milepost.trainer.v1.LogprobList
+	25, // 11: milepost.trainer.v1.ValuesReply.rows:type_name -> milepost.trainer.v1.ValueList
+	10, // 12: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	10, // 13: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	3,  // 14: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
+	5,  // 15: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
+	8,  // 16: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
+	15, // 17: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
+	18, // 18: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
+	21, // 19: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
+	24, // 20: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
+	27, // 21: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
+	29, // 22: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
+	31, // 23: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
+	33, // 24: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
+	35, // 25: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
+	4,  // 26: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
+	7,  // 27: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
+	9,  // 28: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
+	16, // 29: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
+	19, // 30: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
+	23, // 31: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
+	26, // 32: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
+	28, // 33: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
+	30, // 34: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
+	32, // 35: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
+	34, // 36: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
+	36, // 37: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
+	26, // [26:38] is the sub-list for method output_type
+	14, // [14:26] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_milepost_trainer_pb_trainer_proto_init() }
@@ -2728,13 +3046,14 @@ func file_milepost_trainer_pb_trainer_proto_init() {
 		return
 	}
 	file_milepost_trainer_pb_trainer_proto_msgTypes[11].OneofWrappers = []any{}
+	file_milepost_trainer_pb_trainer_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_milepost_trainer_pb_trainer_proto_rawDesc), len(file_milepost_trainer_pb_trainer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

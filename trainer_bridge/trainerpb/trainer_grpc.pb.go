@@ -31,6 +31,7 @@ const (
 	Trainer_Update_FullMethodName      = "/milepost.trainer.v1.Trainer/Update"
 	Trainer_Supervised_FullMethodName  = "/milepost.trainer.v1.Trainer/Supervised"
 	Trainer_Score_FullMethodName       = "/milepost.trainer.v1.Trainer/Score"
+	Trainer_Values_FullMethodName      = "/milepost.trainer.v1.Trainer/Values"
 	Trainer_Save_FullMethodName        = "/milepost.trainer.v1.Trainer/Save"
 	Trainer_Load_FullMethodName        = "/milepost.trainer.v1.Trainer/Load"
 	Trainer_Export_FullMethodName      = "/milepost.trainer.v1.Trainer/Export"
@@ -54,6 +55,8 @@ type TrainerClient interface {
 	Supervised(ctx context.Context, in *SupervisedRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SupervisedProgress], error)
 	// Score returns the logprob of every token given the ones before it.
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreReply, error)
+	// Values returns the value head's estimate at every trained token of a batch file, before the update on it.
+	Values(ctx context.Context, in *ValuesRequest, opts ...grpc.CallOption) (*ValuesReply, error)
 	// Save writes a checkpoint (weights, optimizer, counters, batch ids), commit marker last.
 	Save(ctx context.Context, in *SaveRequest, opts ...grpc.CallOption) (*SaveReply, error)
 	// Load reads a committed checkpoint; the next update goes on exactly where the saved one would have.
@@ -143,6 +146,16 @@ func (c *trainerClient) Score(ctx context.Context, in *ScoreRequest, opts ...grp
 	return out, nil
 }
 
+func (c *trainerClient) Values(ctx context.Context, in *ValuesRequest, opts ...grpc.CallOption) (*ValuesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ValuesReply)
+	err := c.cc.Invoke(ctx, Trainer_Values_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *trainerClient) Save(ctx context.Context, in *SaveRequest, opts ...grpc.CallOption) (*SaveReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SaveReply)
@@ -209,6 +222,8 @@ type TrainerServer interface {
 	Supervised(*SupervisedRequest, grpc.ServerStreamingServer[SupervisedProgress]) error
 	// Score returns the logprob of every token given the ones before it.
 	Score(context.Context, *ScoreRequest) (*ScoreReply, error)
+	// Values returns the value head's estimate at every trained token of a batch file, before the update on it.
+	Values(context.Context, *ValuesRequest) (*ValuesReply, error)
 	// Save writes a checkpoint (weights, optimizer, counters, batch ids), commit marker last.
 	Save(context.Context, *SaveRequest) (*SaveReply, error)
 	// Load reads a committed checkpoint; the next update goes on exactly where the saved one would have.
@@ -246,6 +261,9 @@ func (UnimplementedTrainerServer) Supervised(*SupervisedRequest, grpc.ServerStre
 }
 func (UnimplementedTrainerServer) Score(context.Context, *ScoreRequest) (*ScoreReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Score not implemented")
+}
+func (UnimplementedTrainerServer) Values(context.Context, *ValuesRequest) (*ValuesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Values not implemented")
 }
 func (UnimplementedTrainerServer) Save(context.Context, *SaveRequest) (*SaveReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Save not implemented")
@@ -384,6 +402,24 @@ func _Trainer_Score_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Trainer_Values_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ValuesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TrainerServer).Values(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Trainer_Values_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TrainerServer).Values(ctx, req.(*ValuesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Trainer_Save_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SaveRequest)
 	if err := dec(in); err != nil {
@@ -500,6 +536,10 @@ var Trainer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Score",
 			Handler:    _Trainer_Score_Handler,
+		},
+		{
+			MethodName: "Values",
+			Handler:    _Trainer_Values_Handler,
 		},
 		{
 			MethodName: "Save",

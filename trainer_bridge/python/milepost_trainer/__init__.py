@@ -2,6 +2,7 @@
 
     errors      the one error type and its kinds, as milepost.Error in Go
     loss        the training rule (flat tokens in, one number out); the place for a new loss or aggregation
+    critic      the value head of PPO and its loss
     pack        episodes into rows with attention kept apart; logprobs of chosen tokens
     batch       Arrow batch files, verified and mapped
     model       tiny models and loading; tokenizer: vocabulary and chat template

@@ -21,6 +21,9 @@ SCHEMA = pa.schema(
     ]
 )
 
+# The optional columns, for a trainer with a value head: there together or not at all.
+VALUED = pa.schema([*SCHEMA, ("values", pa.list_(pa.float32())), ("returns", pa.list_(pa.float32()))])
+
 
 @dataclass
 class Sequence:
@@ -32,6 +35,8 @@ class Sequence:
     versions: Tensor  # int32, -1 where not sampled
     mask: Tensor  # bool, trained; never at 0
     advantages: Tensor  # float32
+    values: Tensor | None = None  # float32, the value head's before the update; None where the batch has none
+    returns: Tensor | None = None  # float32, what the value head learns
 
 
 def sha256_of(path: str) -> str:
@@ -55,8 +60,13 @@ def load(path: str, sha256: str) -> list[Sequence]:
         table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
     except pa.ArrowInvalid as e:
         raise TrainerError("corrupt", f"batch file {path} is no Arrow IPC file: {e}") from e
-    if describe(table.schema) != describe(SCHEMA):  # not equals: who may be null differs between writers
-        raise TrainerError("corrupt", f"batch file {path} has schema [{describe(table.schema)}]; allowed: [{describe(SCHEMA)}]")
+    # Not equals: who may be null differs between writers.
+    if describe(table.schema) not in (describe(SCHEMA), describe(VALUED)):
+        raise TrainerError(
+            "corrupt",
+            f"batch file {path} has schema [{describe(table.schema)}]; allowed: [{describe(SCHEMA)}], "
+            "and behind that values and returns, list<float32> each",
+        )
     return [sequence(path, i, table) for i in range(table.num_rows)]
 
 
@@ -76,7 +86,7 @@ def sequence(path: str, i: int, table: pa.Table) -> Sequence:
 
     episode = table["episode"][i].as_py()
     columns = {}
-    for name in ("tokens", "logprobs", "versions", "mask", "advantages"):
+    for name in table.schema.names[1:]:
         values = table[name][i].values
         if values is None or values.null_count:
             raise bad(name, "is null or holds nulls; allowed: a list without nulls")
@@ -87,8 +97,8 @@ def sequence(path: str, i: int, table: pa.Table) -> Sequence:
     for name, values in columns.items():
         if len(values) != n:
             raise bad(name, f"has {len(values)} elements; allowed: {n}, as many as tokens")
-    for name in ("logprobs", "advantages"):
-        if not columns[name].isfinite().all():
+    for name in ("logprobs", "advantages", "values", "returns"):
+        if name in columns and not columns[name].isfinite().all():
             raise bad(name, "holds a number that is not finite; allowed: finite numbers")
     if columns["mask"][0]:
         raise bad("mask", "trains element 0, which no token precedes; allowed: false there")

@@ -33,28 +33,47 @@ class OptimizerConfig:
                 raise invalid(f"optimizer.{field} is {value}; allowed: {allowed}")
 
 
-def make(model, config: OptimizerConfig) -> torch.optim.AdamW:
-    """Weight decay falls on matrices only."""
+def make(model, config: OptimizerConfig, head=None) -> torch.optim.AdamW:
+    """Weight decay falls on matrices only. A value head is a last group of its own, without decay."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": matrices, "decays": True}, {"params": rest, "decays": False}]
+    if head is not None:
+        groups.append({"params": list(head.parameters()), "decays": False, "value_head": True})
     optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True)
     configure(optimizer, config, config.lr)
     return optimizer
 
 
-def configure(optimizer, config: OptimizerConfig, lr: float) -> None:
+def configure(optimizer, config: OptimizerConfig, lr: float, head_lr: float = 0.0) -> None:
     for group in optimizer.param_groups:
-        group["lr"], group["betas"], group["eps"] = lr, (config.beta1, config.beta2), config.eps
+        group["lr"] = head_lr if group.get("value_head") else lr
+        group["betas"], group["eps"] = (config.beta1, config.beta2), config.eps
         group["weight_decay"] = config.weight_decay if group["decays"] else 0.0
 
 
-def step(model, optimizer, clip_norm: float, loss: float) -> float:
-    """Clips, checks and steps; returns the norm before clipping. Raises before the step where a number is not finite."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm if clip_norm > 0 else math.inf).item()
-    if not math.isfinite(loss) or not math.isfinite(norm):
+def with_head(state: dict, head) -> dict:
+    """The state of an optimizer that knew no value head, as one of `make` with this head that has yet to make a step."""
+    first = sum(len(group["params"]) for group in state["param_groups"])
+    count = len(list(head.parameters()))
+    group = state["param_groups"][-1] | {"params": list(range(first, first + count)), "decays": False, "value_head": True}
+    return state | {"param_groups": [*state["param_groups"], group]}
+
+
+def step(model, optimizer, clip_norm: float, loss: float, head=None) -> float:
+    """Clips, checks and steps; returns the model's norm before clipping. Raises before the step where a number is not finite.
+
+    A value head is clipped by itself, by the same bound, so that its gradient takes nothing from the policy's.
+    """
+    bound = clip_norm if clip_norm > 0 else math.inf
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), bound).item()
+    norms = [norm]
+    if head is not None:
+        norms.append(torch.nn.utils.clip_grad_norm_(head.parameters(), bound).item())
+    if not all(math.isfinite(x) for x in (loss, *norms)):
         optimizer.zero_grad(set_to_none=True)
-        raise TrainerError("internal", f"loss {loss} and gradient norm {norm} must both be finite; the weights were not changed")
+        found = " and ".join(str(x) for x in norms)
+        raise TrainerError("internal", f"loss {loss} and gradient norm {found} must all be finite; the weights were not changed")
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm

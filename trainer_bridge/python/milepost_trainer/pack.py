@@ -107,12 +107,22 @@ def head_logprobs(head, hidden: Tensor, targets: Tensor, temperature: float, ent
     return logprobs.gather(1, targets[:, None]).squeeze(1), uncertainty
 
 
-def row_logprobs(model, row: Row, temperature: float = 1.0, entropy: bool = False) -> tuple[Tensor, Tensor]:
-    """Logprob and, where asked, entropy [M] of the wanted tokens of a row; gradients as the caller's context allows."""
+def row_hidden(model, row: Row) -> Tensor:
+    """[M, W] last hidden states that predict the wanted tokens of a row; gradients as the caller's context allows."""
     hidden = model.model(
         input_ids=row.tokens, position_ids=row.positions, attention_mask=None, use_cache=False, segments=row.segments
     ).last_hidden_state[0]  # [L, W]
-    hidden, head = hidden[row.where], model.lm_head  # [M, W]
+    return hidden[row.where]
+
+
+def row_logprobs(model, row: Row, temperature: float = 1.0, entropy: bool = False) -> tuple[Tensor, Tensor]:
+    """Logprob and, where asked, entropy [M] of the wanted tokens of a row; gradients as the caller's context allows."""
+    return hidden_logprobs(model, row_hidden(model, row), row, temperature, entropy)
+
+
+def hidden_logprobs(model, hidden: Tensor, row: Row, temperature: float, entropy: bool) -> tuple[Tensor, Tensor]:
+    """row_logprobs from the row's hidden states."""
+    head = model.lm_head
     chunk = max(1, HEAD_ELEMENTS // head.out_features)
     if len(hidden) <= chunk:
         return head_logprobs(head, hidden, row.targets, temperature, entropy)

@@ -17,7 +17,7 @@ import grpc
 import torch
 import transformers
 
-from milepost_trainer import checkpoint, loss, model, optim, sft
+from milepost_trainer import checkpoint, critic, loss, model, optim, sft
 from milepost_trainer.errors import TrainerError
 from milepost_trainer.pb import schema
 from milepost_trainer.pb import trainer_pb2 as pb
@@ -72,8 +72,12 @@ def loss_config(m: pb.LossConfig) -> loss.LossConfig:
 
 
 def update_config(m: pb.UpdateConfig) -> UpdateConfig:
-    rest = plain(m, "loss", "optimizer")
-    return UpdateConfig(loss=loss_config(m.loss), optimizer=optim.OptimizerConfig(**plain(m.optimizer)), **rest)
+    return UpdateConfig(
+        loss=loss_config(m.loss),
+        optimizer=optim.OptimizerConfig(**plain(m.optimizer)),
+        value=critic.ValueConfig(**plain(m.value)),
+        **plain(m, "loss", "optimizer", "value"),
+    )
 
 
 def supervised_config(m: pb.SupervisedConfig) -> sft.SupervisedConfig:
@@ -135,7 +139,7 @@ class Service(rpc.TrainerServicer):
 
     def Init(self, request, context):
         def work():
-            self.trainer.init(request.model, request.reference, request.dtype, request.seed)
+            self.trainer.init(request.model, request.reference, request.dtype, request.seed, request.value_head)
             return pb.InitReply(info=self.info())
 
         return self.call("init", context, work)
@@ -179,6 +183,13 @@ class Service(rpc.TrainerServicer):
 
         return self.call("score", context, work)
 
+    def Values(self, request, context):
+        def work():
+            rows = self.trainer.values(request.path, request.sha256, request.micro_tokens)
+            return pb.ValuesReply(rows=[pb.ValueList(values=values.tolist()) for values in rows])
+
+        return self.call("values", context, work)
+
     def Save(self, request, context):
         def work():
             checkpoint.save(self.trainer, request.dir)
@@ -188,7 +199,7 @@ class Service(rpc.TrainerServicer):
 
     def Load(self, request, context):
         def work():
-            checkpoint.load(self.trainer, request.dir, request.reference)
+            checkpoint.load(self.trainer, request.dir, request.reference, request.value_head, request.fresh_value_head)
             return pb.LoadReply(info=self.info())
 
         return self.call("load", context, work)

@@ -1,7 +1,7 @@
 """The trainer's state and the update step.
 
-Invariants. Only one thread calls in here. A changing operation is all or nothing: after an exception, weights,
-optimizer and counters are what they were. `batch_ids` names every batch the weights hold, in order, so a batch is never
+Invariants. Only one thread calls in here. A changing operation is all or nothing: after an exception, weights (the
+value head's among them), optimizer and counters are what they were. `batch_ids` names every batch the weights hold, in order, so a batch is never
 trained twice in the lineage of these weights.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from milepost_trainer import batch, loss, model, optim, pack
+from milepost_trainer import batch, critic, loss, model, optim, pack
 from milepost_trainer.errors import TrainerError, invalid
 
 
@@ -28,6 +28,7 @@ class UpdateConfig:
     minibatches: int = 1  # optimizer steps a pass; at most one a trained sequence
     micro_tokens: int = 8192
     temperature: float = 1.0
+    value: critic.ValueConfig = field(default_factory=critic.ValueConfig)  # read where there is a value head
 
     def __post_init__(self):
         for name, low in (("warmup", 0), ("epochs", 1), ("minibatches", 1), ("micro_tokens", 1)):
@@ -66,6 +67,8 @@ class Prepared:
     sampler: list[Tensor]
     old: list[Tensor] | None = None
     reference: list[Tensor] | None = None
+    values: list[Tensor] | None = None  # the value head's at the start; with returns, or None where the batch has none
+    returns: list[Tensor] | None = None
 
     def tokens(self, row: pack.Row, old: Tensor) -> loss.Tokens:
         def cat(streams):
@@ -89,11 +92,14 @@ class Prepared:
 def prepare(sequences: list[batch.Sequence]) -> Prepared:
     trained = [s for s in sequences if s.mask.any()]
     ends = [int(s.mask.nonzero().max()) + 1 for s in trained]  # nothing after the last trained token matters to it
+    valued = bool(trained) and trained[0].values is not None
     return Prepared(
         ids=[s.tokens[:n] for s, n in zip(trained, ends, strict=True)],
         wanted=[s.mask[:n] for s, n in zip(trained, ends, strict=True)],
         advantage=[s.advantages[s.mask] for s in trained],
         sampler=[s.logprobs[s.mask] for s in trained],
+        values=[s.values[s.mask] for s in trained] if valued else None,
+        returns=[s.returns[s.mask] for s in trained] if valued else None,
     )
 
 
@@ -112,6 +118,7 @@ class Trainer:
     def __init__(self):
         self.net = None
         self.reference = None
+        self.head: critic.ValueHead | None = None
         self.tokenizer = None
         self.tokenizer_files: dict[str, bytes] = {}
         self.optimizer = None
@@ -123,12 +130,13 @@ class Trainer:
 
     # --- loading ---
 
-    def init(self, path: str, reference: str, dtype: str, seed: int) -> None:
+    def init(self, path: str, reference: str, dtype: str, seed: int, value_head: bool = False) -> None:
         if dtype not in model.DTYPES:
             raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
         loaded = model.load(path)
         self.reference = self._load_reference(reference, loaded.model)
         self.net, self.tokenizer, self.tokenizer_files = loaded.model, loaded.tokenizer, loaded.files
+        self.head = critic.ValueHead(self.net.config.hidden_size) if value_head else None
         self.dtype, self.seed, self.updates, self.batch_ids = dtype, seed, 0, []
         self.optimizer = self.pending_optimizer = None
         torch.manual_seed(seed)
@@ -170,6 +178,7 @@ class Trainer:
             raise invalid(f"loss.kl is {config.loss.kl} but no reference model is loaded; name one in Init, or set kl none")
         sequences = batch.load(path, sha256)
         batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
+        self._check_values(sequences)
         prepared = prepare(sequences)
         lr = config.optimizer.lr * optim.schedule("constant", self.updates, 1, config.warmup, 1.0)
         undo = self._snapshot() if config.epochs * config.minibatches > 1 else self._keep_optimizer()
@@ -195,6 +204,14 @@ class Trainer:
             "tokens_per_second": tokens * config.epochs / seconds,
         }
 
+    def _check_values(self, sequences: list[batch.Sequence]) -> None:
+        """Head and columns go together: neither an untrained head nor returns that nothing learns."""
+        valued = bool(sequences) and sequences[0].values is not None
+        if valued and self.head is None:
+            raise invalid("the batch has values and returns but there is no value head; allowed: Init or Load with value_head")
+        if sequences and not valued and self.head is not None:
+            raise invalid("the batch has no values and returns, which the value head needs; allowed: batches of an estimator with values")
+
     def _train(self, net, prepared: Prepared, config: UpdateConfig, lr: float) -> dict:
         started, count = time.perf_counter(), len(prepared.ids)
         rejecting = config.loss.reject != "none"
@@ -205,14 +222,14 @@ class Trainer:
         kept = self._kept(prepared, config.loss) if rejecting else list(range(count))
         score_seconds = time.perf_counter() - started
 
-        self._ready_optimizer(net, config.optimizer, lr)
-        stats, losses, norms = Stats(), {"policy": 0.0, "kl": 0.0}, []
+        self._ready_optimizer(net, config, lr)
+        stats, losses, norms = Stats(), {"policy": 0.0, "kl": 0.0, "value": 0.0}, []
         for epoch in range(config.epochs):
             for members in self._minibatches(kept, config.minibatches, epoch):
                 norms.append(self._optimizer_step(net, prepared, members, config, stats, losses, first=epoch == 0))
         steps = max(len(norms), 1)
-        return {
-            "loss": (losses["policy"] + losses["kl"]) / steps,
+        return self._value_metrics(prepared, kept, stats, losses["value"] / steps) | {
+            "loss": (losses["policy"] + losses["kl"] + config.value.coef * losses["value"]) / steps,
             "policy_loss": losses["policy"] / steps,
             "kl_loss": losses["kl"] / steps,
             "grad_norm": sum(norms) / steps,
@@ -235,21 +252,47 @@ class Trainer:
             "score_seconds": score_seconds,
         }
 
+    def _value_metrics(self, prepared: Prepared, kept: list[int], stats: Stats, mean_loss: float) -> dict:
+        if self.head is None:
+            return {}
+        explained = None
+        if kept:
+            explained = critic.explained_variance(
+                torch.cat([prepared.values[i] for i in kept]), torch.cat([prepared.returns[i] for i in kept])
+            )
+        return {"value_loss": mean_loss, "value_clipfrac": stats.mean("value_clipped"), "explained_variance": explained}
+
     def _optimizer_step(self, net, prepared, members, config, stats: Stats, losses: dict, first: bool) -> float:
         """One optimizer step over `members`; its denominators are those of all of them, whatever the micro-batches."""
         whole = loss.Denominators(float(sum(len(prepared.advantage[i]) for i in members)), float(len(members)))
         total = 0.0
         for row in prepared.rows(members, config.micro_tokens):
-            logprob, entropy = pack.row_logprobs(net, row, config.temperature, entropy=True)
+            logprob, entropy, values = self._forward(net, row, config)
             old = logprob.detach() if prepared.old is None else torch.cat([prepared.old[i] for i in row.members])
             tokens = prepared.tokens(row, old)
-            value, parts = loss.compute(config.loss, tokens, logprob, whole)
-            value.backward()
-            total += value.item()
+            share, parts = loss.compute(config.loss, tokens, logprob, whole)
+            value_clipped = None
+            if values is not None:
+                streams = [torch.cat([s[i] for i in row.members]) for s in (prepared.values, prepared.returns)]
+                per_token, value_clipped = critic.loss(config.value, values, *streams)
+                value_share = per_token.sum() / max(whole.tokens, 1)
+                losses["value"] += value_share.item()
+                share = share + config.value.coef * value_share
+            share.backward()
+            total += share.item()
             losses["policy"] += parts.policy.item()
             losses["kl"] += parts.kl.item()
-            record(stats, tokens, parts, entropy, first)
-        return optim.step(net, self.optimizer, config.optimizer.clip_norm, total)
+            record(stats, tokens, parts, entropy, first, value_clipped)
+        heads = () if self.head is None else (self.head,)
+        return optim.step(net, self.optimizer, config.optimizer.clip_norm, total, *heads)
+
+    def _forward(self, net, row: pack.Row, config: UpdateConfig) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Logprob, entropy and, with a value head, value [M] of the wanted tokens, by one pass through the trunk."""
+        if self.head is None:
+            return *pack.row_logprobs(net, row, config.temperature, entropy=True), None
+        hidden = pack.row_hidden(net, row)  # [M, W]
+        logprob, entropy = pack.hidden_logprobs(net, hidden, row, config.temperature, entropy=True)
+        return logprob, entropy, self.head(hidden.detach() if config.value.detach else hidden)
 
     def _kept(self, prepared: Prepared, config: loss.LossConfig) -> list[int]:
         """Indices of the sequences that rejection leaves."""
@@ -268,13 +311,13 @@ class Trainer:
         order = [members[i] for i in torch.randperm(len(members), generator=generator).tolist()]
         return [order[k::count] for k in range(count)]
 
-    def _ready_optimizer(self, net, config: optim.OptimizerConfig, lr: float) -> None:
+    def _ready_optimizer(self, net, config: UpdateConfig, lr: float) -> None:
         if self.optimizer is None:
-            self.optimizer = optim.make(net, config)
+            self.optimizer = optim.make(net, config.optimizer, self.head)
             if self.pending_optimizer is not None:
                 self.optimizer.load_state_dict(self.pending_optimizer)
                 self.pending_optimizer = None
-        optim.configure(self.optimizer, config, lr)
+        optim.configure(self.optimizer, config.optimizer, lr, config.value.lr * lr / config.optimizer.lr)
 
     # --- all or nothing ---
 
@@ -284,22 +327,30 @@ class Trainer:
 
         def undo():
             self.optimizer, self.pending_optimizer = optimizer, pending
-            self.net.zero_grad(set_to_none=True)
+            self._forget_gradients()
 
         return undo
 
     def _snapshot(self) -> Callable[[], None]:
         """Copies weights and optimizer state; the result puts them back."""
         weights = {k: v.detach().clone() for k, v in self.net.state_dict().items()}
+        head = None if self.head is None else copy_state(self.head.state_dict())
         state = self.optimizer_state()
         state = None if state is None else copy_state(state)
 
         def undo():
             self.net.load_state_dict(weights)
-            self.net.zero_grad(set_to_none=True)
+            if head is not None:
+                self.head.load_state_dict(head)
+            self._forget_gradients()
             self.optimizer, self.pending_optimizer = None, state
 
         return undo
+
+    def _forget_gradients(self) -> None:
+        self.net.zero_grad(set_to_none=True)
+        if self.head is not None:
+            self.head.zero_grad(set_to_none=True)
 
     def optimizer_state(self) -> dict | None:
         return self.optimizer.state_dict() if self.optimizer is not None else self.pending_optimizer
@@ -324,6 +375,28 @@ class Trainer:
         with self.autocast():
             return pack.score(net, [torch.tensor(s) for s in sequences], temperature)
 
+    def values(self, path: str, sha256: str, micro_tokens: int) -> list[Tensor]:
+        """[K] float32 a row of the batch file: the head's value at each trained token. Nothing changes."""
+        net = self.require()
+        if self.head is None:
+            raise invalid("there is no value head; allowed: Init or Load with value_head")
+        if micro_tokens < 1:
+            raise invalid(f"micro_tokens is {micro_tokens}; allowed: 1 or more")
+        sequences = batch.load(path, sha256)
+        batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
+        prepared = prepare(sequences)
+        places = [i for i, s in enumerate(sequences) if s.mask.any()]  # of the prepared ones
+        out = [torch.zeros(0) for _ in sequences]
+        with torch.no_grad(), self.autocast():
+            for row in prepared.rows(list(range(len(places))), micro_tokens):
+                values = self.head(pack.row_hidden(net, row))
+                for k, i in enumerate(row.members):
+                    out[places[i]] = values[row.sequence == k]
+        for i, v in enumerate(out):
+            if not v.isfinite().all():
+                raise TrainerError("internal", f"row {i} (episode {sequences[i].episode!r}): a value is not finite")
+        return out
+
     def info(self) -> dict:
         net = self.require()
         return {
@@ -334,10 +407,11 @@ class Trainer:
             "updates": self.updates,
             "batch_ids": self.batch_ids,
             "weights_sha256": model.weights_sha256(net),
+            "value_head": self.head is not None,
         }
 
 
-def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor, first: bool) -> None:
+def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor, first: bool, value_clipped=None) -> None:
     """Adds a row to the sums. The gap to the sampler is that of the start of the update, so only the first pass counts it
     (its sums and the count grow by the same tokens in later passes, with the same l_old)."""
     rho = (tokens.logprob_old - tokens.logprob_sampler).double()  # log of trainer over sampler
@@ -352,6 +426,7 @@ def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor
         kl=parts.kl_tokens,
         advantage=tokens.advantage,
         advantage_abs=tokens.advantage.abs(),
+        value_clipped=value_clipped,
     )
     if len(parts.ratio):
         stats.low = min(stats.low, parts.ratio.min().item())

@@ -64,6 +64,11 @@ class TrainerStub:
                 request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.ScoreReply.FromString,
                 _registered_method=True)
+        self.Values = channel.unary_unary(
+                '/milepost.trainer.v1.Trainer/Values',
+                request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.ValuesRequest.SerializeToString,
+                response_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.ValuesReply.FromString,
+                _registered_method=True)
         self.Save = channel.unary_unary(
                 '/milepost.trainer.v1.Trainer/Save',
                 request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.SaveRequest.SerializeToString,
@@ -136,6 +141,13 @@ class TrainerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Values(self, request, context):
+        """Values returns the value head's estimate at every trained token of a batch file, before the update on it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Save(self, request, context):
         """Save writes a checkpoint (weights, optimizer, counters, batch ids), commit marker last.
         """
@@ -203,6 +215,11 @@ def add_TrainerServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.ScoreRequest.FromString,
                     response_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.ScoreReply.SerializeToString,
+            ),
+            'Values': grpc.unary_unary_rpc_method_handler(
+                    servicer.Values,
+                    request_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.ValuesRequest.FromString,
+                    response_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.ValuesReply.SerializeToString,
             ),
             'Save': grpc.unary_unary_rpc_method_handler(
                     servicer.Save,
@@ -392,6 +409,33 @@ class Trainer:
             '/milepost.trainer.v1.Trainer/Score',
             milepost__trainer_dot_pb_dot_trainer__pb2.ScoreRequest.SerializeToString,
             milepost__trainer_dot_pb_dot_trainer__pb2.ScoreReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Values(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/milepost.trainer.v1.Trainer/Values',
+            milepost__trainer_dot_pb_dot_trainer__pb2.ValuesRequest.SerializeToString,
+            milepost__trainer_dot_pb_dot_trainer__pb2.ValuesReply.FromString,
             options,
             channel_credentials,
             insecure,
