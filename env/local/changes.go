@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/driver"
 )
 
@@ -47,7 +48,7 @@ func (w *workspace) changes(ctx context.Context, skip func(string) bool, limit i
 		err = d.compare(".")
 	}
 	if err != nil {
-		return nil, escapes(err)
+		return nil, dirfs.Escapes(err)
 	}
 	slices.SortFunc(d.out, func(a, b driver.Change) int { return strings.Compare(a.Path, b.Path) })
 	return d.out, nil
@@ -232,7 +233,7 @@ func (d *differ) file(p string) error {
 			return err
 		}
 	}
-	mode := gitMode(info.Mode())
+	mode := dirfs.GitMode(info.Mode())
 	if mode == 0 { // a pipe or socket is in no tree
 		if err == nil && !old.IsDir() {
 			d.add(driver.Change{Path: p, Deleted: true})
@@ -243,7 +244,7 @@ func (d *differ) file(p string) error {
 	if data, err = d.content(d.w.root, p, info, d.left); err != nil {
 		return err
 	}
-	if old != nil && gitMode(old.Mode()) == mode && int64(len(data)) == old.Size() {
+	if old != nil && dirfs.GitMode(old.Mode()) == mode && int64(len(data)) == old.Size() {
 		was, err := d.content(d.base, p, old, old.Size())
 		if err != nil {
 			return err
@@ -270,22 +271,9 @@ func (d *differ) content(root *os.Root, p string, info fs.FileInfo, limit int64)
 		return nil, err
 	}
 	defer f.Close()
-	data, _, err := readRegular(f, p, limit)
+	data, _, err := dirfs.ReadRegular(f, p, limit)
 	if errors.Is(err, driver.ErrTooLarge) {
 		return nil, fmt.Errorf("the changes up to %s hold more than %d bytes: %w", p, d.limit, driver.ErrTooLarge)
 	}
 	return data, err
-}
-
-// gitMode returns what git records of a file, or 0 for what it does not.
-func gitMode(m fs.FileMode) uint32 {
-	switch {
-	case m&fs.ModeSymlink != 0:
-		return 0o120000
-	case !m.IsRegular():
-		return 0
-	case m&0o100 != 0:
-		return 0o100755
-	}
-	return 0o100644
 }

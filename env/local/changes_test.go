@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/envtest"
 )
@@ -45,7 +46,7 @@ func readTree(t *rapid.T, dir string) map[string]string {
 		} else if data, err = os.ReadFile(p); err != nil {
 			return err
 		}
-		out[rel] = fmt.Sprintf("%o %s", gitMode(info.Mode()), data)
+		out[rel] = fmt.Sprintf("%o %s", dirfs.GitMode(info.Mode()), data)
 		return nil
 	})
 	if err != nil {

@@ -8,7 +8,8 @@
 //	exec.go  process.go  status.go      one command from start to the proof that nothing of it is left
 //	spawn.go      the one thread that starts commands
 //	cgroup.go     memory and process limits
-//	files.go      file operations of the host, through os.Root
+//
+// The files of a workspace are worked on by package env/dirfs.
 //
 // # Confinement
 //

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/driver"
 )
 
@@ -36,16 +37,16 @@ func (s *sandbox) Inside(m driver.Mount) string {
 	return m.Path
 }
 
-func (s *sandbox) Stat(p string) (driver.FileInfo, error)      { return s.ws.stat(p) }
-func (s *sandbox) ReadDir(p string) ([]driver.FileInfo, error) { return s.ws.readDir(p) }
+func (s *sandbox) Stat(p string) (driver.FileInfo, error)      { return s.ws.files().Stat(p) }
+func (s *sandbox) ReadDir(p string) ([]driver.FileInfo, error) { return s.ws.files().ReadDir(p) }
 func (s *sandbox) ReadFile(p string, limit int64) ([]byte, fs.FileMode, error) {
-	return s.ws.readFile(p, limit)
+	return s.ws.files().ReadFile(p, limit)
 }
 func (s *sandbox) WriteFile(p string, data []byte, mode fs.FileMode) error {
-	return s.ws.writeFile(p, data, mode)
+	return s.ws.files().WriteFile(p, data, mode)
 }
-func (s *sandbox) Symlink(target, p string) error { return s.ws.symlink(target, p) }
-func (s *sandbox) Remove(p string) error          { return s.ws.remove(p) }
+func (s *sandbox) Symlink(target, p string) error { return s.ws.files().Symlink(target, p) }
+func (s *sandbox) Remove(p string) error          { return s.ws.files().Remove(p) }
 
 func (s *sandbox) Changes(ctx context.Context, skip func(string) bool, limit int64) ([]driver.Change, error) {
 	return s.ws.changes(ctx, skip, limit)
@@ -81,7 +82,7 @@ func (s *sandbox) Start(ctx context.Context, cmd *driver.Command) (driver.Proces
 func (s *sandbox) checkDir(dir string) error {
 	info, err := s.ws.root.Stat(dir)
 	if err != nil {
-		return escapes(err)
+		return dirfs.Escapes(err)
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("the working directory %s: %w", dir, syscall.ENOTDIR)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/driver"
 )
 
@@ -40,6 +41,9 @@ func (w *workspace) scratch() string { return filepath.Join(w.dir, "scratch") }
 
 // path is the host's path of the workspace.
 func (w *workspace) path() string { return filepath.Join(w.scratch(), "ws") }
+
+// files are the operations on the files of the workspace.
+func (w *workspace) files() dirfs.Dir { return dirfs.New(w.root) }
 
 // newWorkspace makes a workspace in dir, which must not exist. On failure nothing is left.
 func (d *Driver) newWorkspace(ctx context.Context, dir string, spec *driver.Spec) (*workspace, error) {
