@@ -40,6 +40,7 @@ func arrange(inputs []Input) ([]*arranged, error) {
 		}
 		g.episodes = append(g.episodes, in.Episode)
 		g.inputs = append(g.inputs, i)
+		g.values = append(g.values, in.Values)
 	}
 	return order, nil
 }

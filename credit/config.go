@@ -50,6 +50,9 @@ type Config struct {
 	GroupNorm       string    `yaml:"group_norm" json:"group_norm"`             // gigpo, hgpo, graph_gpo: mean_std or mean
 	GraphGamma      float64   `yaml:"graph_gamma" json:"graph_gamma"`           // graph_gpo: discount per edge
 	GraphScale      float64   `yaml:"graph_scale" json:"graph_scale"`           // graph_gpo: value of success
+	GAEGamma        float64   `yaml:"gae_gamma" json:"gae_gamma"`               // ppo_gae: discount a token
+	GAELambda       float64   `yaml:"gae_lambda" json:"gae_lambda"`             // ppo_gae: 1 = return minus value, 0 = one-step difference
+	GAEWhiten       bool      `yaml:"gae_whiten" json:"gae_whiten"`             // ppo_gae: whiten the outcome advantage over the update's trained tokens, as verl does
 	ProcessBaseline string    `yaml:"process_baseline" json:"process_baseline"` // none, or group_mean (an extension: the mean of the group is taken off process advantages)
 	Milestone       Milestone `yaml:"milestone" json:"milestone"`               // per-step credit of SWE-MILE
 }
@@ -79,7 +82,7 @@ type Milestone struct {
 func Default() Config {
 	return Config{
 		Estimator: "grpo", Outcome: OutcomeResolved, Objectives: defaultObjectives(), OutcomeWeight: 1, Eps: 1e-6, Omega: 1, StepGamma: .95, HGPOK: 2, HGPOAlpha: 1,
-		GroupNorm: NormMeanStd, GraphGamma: .1, GraphScale: 10, ProcessBaseline: BaselineNone,
+		GroupNorm: NormMeanStd, GraphGamma: .1, GraphScale: 10, GAEGamma: 1, GAELambda: 1, ProcessBaseline: BaselineNone,
 		Milestone: Milestone{
 			Enabled: true, Verification: true, Navigation: true, Format: true, Mode: ModeAuto,
 			BetaAny: .1, BetaFrac: .5, Search: .2, Read: 1,
@@ -115,6 +118,7 @@ func (c Config) Validate() error {
 		{"outcome_weight", c.OutcomeWeight, finite}, {"eps", c.Eps, nonNegative}, {"omega", c.Omega, finite},
 		{"step_gamma", c.StepGamma, unit}, {"hgpo_alpha", c.HGPOAlpha, hundred},
 		{"graph_gamma", c.GraphGamma, unit}, {"graph_scale", c.GraphScale, finite},
+		{"gae_gamma", c.GAEGamma, unit}, {"gae_lambda", c.GAELambda, unit},
 	} {
 		if err := f.check(); err != nil {
 			return err

@@ -14,12 +14,17 @@ type Input struct {
 	Episode  *milepost.Episode
 	Task     *milepost.Task
 	Baseline *milepost.Probe
+
+	// Values are a value head's, one for each trained token in order across the episode's samples ([TrainedSteps]): V of
+	// the state in which the token was chosen. nil = none; only estimators with values read them ([NeedsValues]).
+	Values []float64
 }
 
 // Result is the credit of a batch of episodes, in the order of the inputs.
 type Result struct {
 	Episodes []milepost.EpisodeCredit
-	Warnings []string // baselines and probes that claim a trust the engine refuses; each names its place
+	Tokens   []TokenCredit // by episode as well; nil but for estimators with values, whose advantages are by token
+	Warnings []string      // baselines and probes that claim a trust the engine refuses; each names its place
 	Summary  Summary
 }
 
@@ -42,7 +47,8 @@ func (e *Engine) Config() Config { return e.cfg }
 // excluded: in no statistic, no steps.
 //
 // Errors are of kind invalid and name episode and step: a merge group that is not contiguous, a reward that is not
-// finite, a step out of order, a group of several tasks, an episode id given twice, credit that is not finite.
+// finite, a step out of order, a group of several tasks, an episode id given twice, credit that is not finite, values
+// that the estimator needs and that are missing or not one a trained token.
 func (e *Engine) Assign(inputs []Input) (Result, error) {
 	groups, err := arrange(inputs)
 	if err != nil {
@@ -62,6 +68,9 @@ func (e *Engine) Assign(inputs []Input) (Result, error) {
 		}
 	}
 	if err := checkFinite(r.Episodes); err != nil {
+		return Result{}, err
+	}
+	if r.Tokens, err = e.tokens(groups, r.Episodes); err != nil {
 		return Result{}, err
 	}
 	r.Warnings = append(plans.warnings, process.warnings...)

@@ -23,7 +23,7 @@ type BaselineNote struct {
 	P2P     int    `json:"p2p"`              // tests that pass
 }
 
-// StepNote says what came of one step's probe.
+// StepNote says what came of one step's exposures and of its probe.
 type StepNote struct {
 	Probed   bool   `json:"probed"`                     // the step has a probe
 	Trusted  bool   `json:"trusted"`                    // it may move the potential
@@ -44,6 +44,8 @@ type StepNote struct {
 	// failure (normalized). A merged probe names them at its last part. Empty where only counts are known.
 	Fixed  []int `json:"fixed,omitempty"`
 	Broken []int `json:"broken,omitempty"`
+
+	Counted []int `json:"counted,omitempty"` // indices into Step.Exposures: relevant, of high confidence, of an action that ran
 }
 
 // Explain says how the process credit of one episode came about. Errors are those of Assign for this episode.
@@ -72,18 +74,28 @@ func (e *Engine) Explain(in Input) (Explanation, error) {
 		probe := in.Episode.Steps[t].Probe
 		_, change, warning := v.step(probe)
 		out.Steps[t] = v.note(probe, change, warning)
-		if n := &out.Steps[t]; n.Probed && n.Part <= 1 {
-			if n.Trusted {
-				n.Since, since = since, 0
-			} else {
-				since++
-			}
+		n := &out.Steps[t]
+		if n.Trusted && n.Part <= 1 {
+			n.Since, since = since, 0
+		} else if n.Probed && !n.Trusted && n.Part <= 1 {
+			since++
 		}
-		if n := &out.Steps[t]; n.Trusted && n.Part == n.Parts {
+		if n.Trusted && n.Part == n.Parts {
 			n.Fixed, n.Broken = names.compare(probe)
 		}
+		n.Counted = p.counted(&in.Episode.Steps[t])
 	}
 	return out, nil
+}
+
+// counted lists the exposures of a step that count for navigation.
+func (p *plan) counted(s *milepost.Step) (out []int) {
+	for i := range s.Exposures {
+		if _, ok := p.counts(s, &s.Exposures[i]); ok {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // note reads the verifier after a step.

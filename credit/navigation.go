@@ -30,32 +30,34 @@ func (n *navigator) step(s *milepost.Step) (phi, change float64) {
 		return 0, 0
 	}
 	before := n.total / files
-	if s.Executed {
-		for i := range s.Exposures {
-			n.expose(&s.Exposures[i])
+	for i := range s.Exposures {
+		if f, ok := n.plan.counts(s, &s.Exposures[i]); ok {
+			n.expose(f, s.Exposures[i].Level)
 		}
 	}
 	phi = n.total / files
 	return phi, phi - before
 }
 
-func (n *navigator) expose(x *milepost.Exposure) {
-	if x.Confidence != "high" {
-		return
+// counts returns the relevant file that an exposure of a step shows; ok is false where it does not count.
+func (p *plan) counts(s *milepost.Step, x *milepost.Exposure) (file int, ok bool) {
+	if !s.Executed || x.Confidence != "high" {
+		return 0, false
 	}
-	i, relevant := n.plan.relevant[x.Path]
-	if !relevant {
-		return
-	}
+	file, ok = p.relevant[x.Path]
+	return file, ok
+}
+
+func (n *navigator) expose(file int, shown milepost.ExposureLevel) {
 	level := 0.0
-	switch x.Level {
+	switch shown {
 	case milepost.ExposureSearch:
 		level = n.m.Search
 	case milepost.ExposureRead:
 		level = n.m.Read
 	}
-	if level > n.seen[i] {
-		n.total += level - n.seen[i]
-		n.seen[i] = level
+	if level > n.seen[file] {
+		n.total += level - n.seen[file]
+		n.seen[file] = level
 	}
 }

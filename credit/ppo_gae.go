@@ -2,12 +2,32 @@ package credit
 
 import "github.com/milepost-rl/milepost"
 
-// ppoGAE is refused by Assign: it needs a value per token, which an episode does not carry. Source: PPO, arXiv
-// 1707.06347. The trainer's value head gives the values and [GAE] turns them into advantages.
-func ppoGAE(_ *Config, g *group, _ [][]float64) error {
-	for _, e := range g.episodes {
-		return milepost.E(opAssign, milepost.KindInvalid,
-			"episode %s: estimator ppo_gae needs per-token values from a value head, and there are none", e.ID)
+// ppoGAE: generalised advantage estimation over the values of a value head in the trainer. The outcome reward R is earned
+// at the episode's last trained token and no other token earns anything; the recursion runs over all trained tokens of
+// the episode in order, across its samples, so that a broken prefix does not end it. A_out of a token is its advantage,
+// A_out of a step the mean over its tokens. Nothing is compared within the group. Source: PPO, arXiv 1707.06347.
+func ppoGAE(c *Config, g *group, out [][]float64) error {
+	g.tokens = make([]TokenCredit, len(g.episodes))
+	for i, e := range g.episodes {
+		t, err := newTokenCredit(e, g.values[i])
+		if err != nil {
+			return err
+		}
+		if n := len(t.Values); n > 0 {
+			rewards, trained := make([]float64, n), make([]bool, n)
+			rewards[n-1] = e.Outcome.Reward
+			for k := range trained {
+				trained[k] = true
+			}
+			if t.AOut, err = GAE(rewards, t.Values, trained, c.GAEGamma, c.GAELambda); err != nil {
+				return milepost.E(opAssign, milepost.KindInvalid, "episode %s: %w", e.ID, err)
+			}
+		}
+		for k, a := range t.AOut {
+			t.Returns[k] = a + t.Values[k]
+		}
+		t.stepMeans(out[i])
+		g.tokens[i] = t
 	}
 	return nil
 }

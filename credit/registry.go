@@ -12,10 +12,12 @@ import (
 type group struct {
 	id       string
 	episodes []*milepost.Episode
+	values   [][]float64   // Input.Values of each episode
+	tokens   []TokenCredit // one an episode, written by an estimator with values; nil for the others
 }
 
 // estimator writes A_out of every step into out, which has one slice an episode and one number a step, all 0. It
-// reads nothing but its arguments. An error names the episode.
+// reads nothing but its arguments. An estimator with values writes g.tokens as well. An error names the episode.
 type estimator func(c *Config, g *group, out [][]float64) error
 
 // entry is one line of the registry: an estimator, its rule in one line, and what it asks of its caller beside rewards
@@ -25,7 +27,7 @@ type entry struct {
 	rule       string // for people; the file of the estimator has the whole of it
 	objectives bool   // reads Outcome.Objectives, one number an objective (objectives.go)
 	values     bool   // needs a value of every trained token; Assign refuses it without
-	whitened   bool   // A_out is whitened over the update's trained tokens afterwards ([Engine.Whiten])
+	whitened   bool   // A_out is always whitened over the update's trained tokens afterwards ([Engine.Whiten])
 }
 
 // registry is the one list of outcome estimators, by the name that a configuration uses.
@@ -53,6 +55,9 @@ func NeedsObjectives(estimator string) bool { return registry[estimator].objecti
 
 // NeedsValues reports whether an estimator needs per-token values from a value head; false for a name that is none.
 func NeedsValues(estimator string) bool { return registry[estimator].values }
+
+// Whitened reports whether an estimator's A_out is whitened over the update afterwards; false for a name that is none.
+func Whitened(estimator string) bool { return registry[estimator].whitened }
 
 // rewards returns the outcome reward R of each episode.
 func (g *group) rewards() []float64 {
