@@ -59,9 +59,6 @@ func NeedsValues(estimator string) bool { return registry[estimator].values }
 // Whitened reports whether an estimator's A_out is whitened over the update afterwards; false for a name that is none.
 func Whitened(estimator string) bool { return registry[estimator].whitened }
 
-// Whitened reports whether an estimator's A_out is whitened over the update afterwards; false for a name that is none.
-func Whitened(estimator string) bool { return registry[estimator].whitened }
-
 // rewards returns the outcome reward R of each episode.
 func (g *group) rewards() []float64 {
 	r := make([]float64, len(g.episodes))
