@@ -44,7 +44,6 @@ func newAblateCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&o.override.Study, "study", nil, "override one field of the study itself: budget.updates=60 (repeatable)")
 	c.Flags().BoolVar(&o.report, "report", false, "run nothing; make the result anew from what is there")
 	c.Flags().BoolVar(&o.plan, "plan", false, "run nothing; print the runs that the study consists of")
-	c.MarkFlagsMutuallyExclusive("report", "plan")
 	return c
 }
 
@@ -59,6 +58,9 @@ type ablateOptions struct {
 func (o *ablateOptions) open(p *progress) (*study, error) {
 	if o.file == "" {
 		return nil, &usageError{fmt.Errorf("no study; give -c FILE or the name of a shipped one: %v", configs.AblationNames())}
+	}
+	if o.report && o.plan {
+		return nil, &usageError{errors.New("--report and --plan exclude each other")}
 	}
 	spec, err := configs.LoadAblation(o.file, o.override)
 	if err != nil {
