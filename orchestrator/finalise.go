@@ -113,14 +113,11 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	if err != nil {
 		return completion{err: err}
 	}
-	assigned, err := r.engine.Assign(inputs)
+	assigned, asking, err := r.assign(ctx, c.Update, inputs)
 	if err != nil {
 		return completion{err: err}
 	}
-	if err := r.engine.Whiten(inputs, &assigned); err != nil {
-		return completion{err: err}
-	}
-	records, rows := r.batchRows(inputs, assigned.Episodes)
+	records, rows := r.batchRows(inputs, assigned)
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows), Tokens: sampledTokens(eps)}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")
@@ -134,6 +131,9 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	metrics := batchMetrics(records)
 	metrics["time_rollout_s"] = rolled.Sub(r.rollStart).Seconds()
 	metrics["time_barrier_s"] = barrier.Seconds()
+	if asking > 0 {
+		metrics["time_values_s"] = asking.Seconds()
+	}
 	probeMetrics(metrics, r.before, r.deps.Probes.Stats())
 	if err := r.recordMetrics(c.Update, metrics); err != nil {
 		return completion{err: err}
@@ -193,20 +193,21 @@ func sampledTokens(eps []*milepost.Episode) int64 {
 }
 
 // batchRows pairs episodes with their credit, drops groups by the configured criterion and lays the rest out as rows.
-func (r *Runner) batchRows(inputs []credit.Input, credits []milepost.EpisodeCredit) ([]EpisodeRecord, []Row) {
+func (r *Runner) batchRows(inputs []credit.Input, assigned credit.Result) ([]EpisodeRecord, []Row) {
+	credits := assigned.Episodes
 	keep := keptGroups(r.cfg.KeepGroup, inputs, credits)
 	records := make([]EpisodeRecord, len(inputs))
 	var rows []Row
 	for i, in := range inputs {
 		ep := in.Episode
-		rec := EpisodeRecord{Episode: ep, Purpose: PurposeTrain, Credit: &credits[i], Baseline: in.Baseline}
+		rec := EpisodeRecord{Episode: ep, Purpose: PurposeTrain, Credit: &credits[i], Baseline: in.Baseline, Values: narrow(in.Values)}
 		switch {
 		case credits[i].Excluded:
 			rec.Dropped = string(ep.Status)
 		case !keep[ep.Group]:
 			rec.Dropped = "group without signal by " + r.cfg.KeepGroup
 		default:
-			rows = append(rows, episodeRows(ep, credits[i])...)
+			rows = append(rows, episodeRows(ep, credits[i], tokenCredit(assigned, i))...)
 		}
 		records[i] = rec
 	}
@@ -227,21 +228,30 @@ func keptGroups(criterion string, inputs []credit.Input, credits []milepost.Epis
 	return keep
 }
 
-// episodeRows gives each sampled token the advantage of its step.
-func episodeRows(ep *milepost.Episode, c milepost.EpisodeCredit) []Row {
+// episodeRows gives each sampled token the advantage of its step, or its own where there is credit by token, which also
+// gives it value and return.
+func episodeRows(ep *milepost.Episode, c milepost.EpisodeCredit, tokens *credit.TokenCredit) []Row {
 	rows := make([]Row, 0, len(ep.Samples))
+	k := 0 // trained tokens so far
 	for _, s := range ep.Samples {
 		row := Row{
 			Episode: ep.ID, Tokens: s.Tokens, Logprobs: s.Logprobs, Versions: s.Versions,
 			Mask: make([]bool, len(s.Tokens)), Advantages: make([]float32, len(s.Tokens)),
 		}
+		if tokens != nil {
+			row.Values, row.Returns = make([]float32, len(s.Tokens)), make([]float32, len(s.Tokens))
+		}
 		trained := false
 		for t, step := range s.Steps {
-			if step < 0 || int(step) >= len(c.Steps) {
+			if !credit.Trained(ep, step) {
 				continue
 			}
 			row.Mask[t], trained = true, true
 			row.Advantages[t] = float32(c.Steps[step].Advantage)
+			if tokens != nil {
+				row.Advantages[t], row.Values[t], row.Returns[t] = float32(tokens.Advantages[k]), float32(tokens.Values[k]), float32(tokens.Returns[k])
+			}
+			k++
 		}
 		if trained {
 			rows = append(rows, row)

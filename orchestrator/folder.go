@@ -28,7 +28,7 @@ const SchemaVersion = 1
 //	journal.jsonl    the only truth (package journal)
 //	episodes/        one zstd JSONL file a batch: u0001.jsonl.zst, heldout-before.jsonl.zst; *.part while it grows
 //	blobs/           file contents that episodes refer to, by git blob id
-//	batches/         u0001.arrow, what the trainer was given
+//	batches/         u0001.arrow, what the trainer was given; u0001.values for as long as values are asked for
 //	checkpoints/     trainer state by update: u0001
 //	weights/         exported weights by version: v0001
 //	evals/           one JSON file an evaluation
@@ -141,6 +141,10 @@ type EpisodeRecord struct {
 	// Baseline is the probe that Credit was computed against; set with Credit. With Tasks it makes credit reproducible
 	// from the folder alone.
 	Baseline *milepost.Probe `json:"baseline,omitempty"`
+
+	// Values are a value head's, one for each trained token in order (credit.TrainedSteps), where Credit was computed by
+	// an estimator that needs them.
+	Values []float32 `json:"values,omitempty"`
 }
 
 func batchFile(batch string) string { return strings.ReplaceAll(batch, "/", "_") + ".jsonl.zst" }

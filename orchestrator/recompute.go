@@ -36,7 +36,7 @@ func (f *Folder) Recompute(engine *credit.Engine, each func(batch string, r cred
 			if task == nil {
 				return milepost.E(op, milepost.KindCorrupt, "%s: episode %s is of task %s, which is not among the run's tasks", f.Path("episodes", batchFile(b)), rec.Episode.ID, rec.Episode.Task)
 			}
-			inputs[i] = credit.Input{Episode: rec.Episode, Task: task, Baseline: rec.Baseline}
+			inputs[i] = rec.Input(task)
 		}
 		r, err := engine.Assign(inputs)
 		if err != nil {

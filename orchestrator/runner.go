@@ -64,6 +64,9 @@ func NewRunner(cfg Config, folder *Folder, seed uint64, split Tasks, tasks []*mi
 	if err != nil {
 		return nil, err
 	}
+	if err := checkValuer(engine, deps.Learner); err != nil {
+		return nil, err
+	}
 	r := &Runner{
 		cfg: cfg, folder: folder, deps: deps, engine: engine, machine: m,
 		tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion),
