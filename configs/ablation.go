@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -24,6 +26,7 @@ type Ablation struct {
 	Base      string   `yaml:"base"`      // configuration that every arm starts from: a shipped one, or a file (relative to this one)
 	Set       []string `yaml:"set"`       // overrides for every arm, section.field=value each
 	Arms      []Arm    `yaml:"arms"`      // what is compared
+	Grid      []Axis   `yaml:"grid"`      // further arms: every combination of one level of each axis, named LEVEL_LEVEL
 	Reference string   `yaml:"reference"` // the arm that the others are compared with
 	Seeds     []int64  `yaml:"seeds"`     // of the training runs; every arm runs with each, and seeds are paired over arms
 	Budget    Budget   `yaml:"budget"`    // of every run
@@ -37,6 +40,12 @@ type Arm struct {
 	Name  string   `yaml:"name"`  // lower-case letters, digits and _; unique
 	About string   `yaml:"about"` // one line for the report
 	Set   []string `yaml:"set"`   // overrides on top of the study's
+}
+
+// Axis is one dimension of a grid, such as the estimator.
+type Axis struct {
+	Name   string `yaml:"name"`   // of the dimension, for messages
+	Levels []Arm  `yaml:"levels"` // its values
 }
 
 // Budget bounds a run; it ends at whichever is reached first.
@@ -120,6 +129,9 @@ func LoadAblation(name string, o AblationOverride) (Ablation, error) {
 		}
 	}
 	a.Set = slices.Concat(a.Set, o.Set)
+	if err := a.expand(); err != nil {
+		return a, milepost.E(op, milepost.KindInvalid, "%s: %w", file, inner(err))
+	}
 	if !slices.Contains(Names(), a.Base) && !filepath.IsAbs(a.Base) {
 		a.Base = filepath.Join(filepath.Dir(name), a.Base)
 	}
@@ -143,6 +155,34 @@ func (a *Ablation) read(d document, text []byte) error {
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(a); err != nil {
 		return milepost.E("configs: parse", milepost.KindInvalid, "%s: %s", d.name, strings.TrimSpace(yaml.FormatError(err, false, false)))
 	}
+	return nil
+}
+
+// expand turns the grid into arms.
+func (a *Ablation) expand() error {
+	if len(a.Grid) == 0 {
+		return nil
+	}
+	made := []Arm{{}}
+	for i, axis := range a.Grid {
+		if axis.Name == "" || len(axis.Levels) == 0 {
+			return wrongField(fmt.Sprintf("grid[%d]", i), fmt.Sprintf("%q with %d levels", axis.Name, len(axis.Levels)), "a name and one level or more")
+		}
+		var next []Arm
+		for _, arm := range made {
+			for _, l := range axis.Levels {
+				if !armName.MatchString(l.Name) {
+					return wrongField(fmt.Sprintf("grid[%d].levels.name", i), strconv.Quote(l.Name), "1 to 40 lower-case letters, digits and _")
+				}
+				next = append(next, Arm{
+					Name: strings.TrimPrefix(arm.Name+"_"+l.Name, "_"), About: strings.TrimPrefix(arm.About+"; "+l.About, "; "),
+					Set: slices.Concat(arm.Set, l.Set),
+				})
+			}
+		}
+		made = next
+	}
+	a.Arms, a.Grid = append(slices.Clone(a.Arms), made...), nil
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 
 // TestShippedAblations: every shipped study loads, and what it says of every arm reaches the arm's configuration.
 func TestShippedAblations(t *testing.T) {
-	if got, want := configs.AblationNames(), []string{"smoke", "study", "weak_start"}; !slices.Equal(got, want) {
+	if got, want := configs.AblationNames(), []string{"estimators", "smoke", "study", "weak_start"}; !slices.Equal(got, want) {
 		t.Fatalf("shipped are %v, want %v", got, want)
 	}
 	for _, name := range configs.AblationNames() {
@@ -88,6 +88,26 @@ func TestAblationOverrides(t *testing.T) {
 	}
 }
 
+// TestGrid: a grid is every combination, in the order of the file, beside the arms that are named.
+func TestGrid(t *testing.T) {
+	a, err := configs.LoadAblation(write(t, "arms: [{name: base}]\nreference: base\ngrid:\n"+
+		"- {name: estimator, levels: [{name: rloo, about: R, set: [credit.estimator=rloo]}, {name: gigpo, set: [credit.estimator=gigpo]}]}\n"+
+		"- {name: credit, levels: [{name: full}, {name: none, about: N, set: [credit.milestone.enabled=false]}]}\n"), configs.AblationOverride{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, arm := range a.Arms {
+		names = append(names, arm.Name)
+	}
+	if want := []string{"base", "rloo_full", "rloo_none", "gigpo_full", "gigpo_none"}; !slices.Equal(names, want) {
+		t.Errorf("arms are %v, want %v", names, want)
+	}
+	if got := a.Arms[2]; got.About != "R; N" || !slices.Equal(got.Set, []string{"credit.estimator=rloo", "credit.milestone.enabled=false"}) {
+		t.Errorf("rloo_none is %+v", got)
+	}
+}
+
 // TestBadAblations: each fault is of kind invalid and named with its place and what is allowed.
 func TestBadAblations(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
@@ -105,6 +125,9 @@ func TestBadAblations(t *testing.T) {
 		{"correction", twoArms + "compare: {correction: sidak}\n", "compare.correction is sidak; allowed: holm, bh, none"},
 		{"confidence", twoArms + "compare: {confidence: .nan}\n", "compare.confidence"},
 		{"setting of an arm", "arms: [{name: a}, {name: b, set: [credit.estimator=grp]}]\nreference: a\n", "arm b: "},
+		{"axis without levels", twoArms + "grid: [{name: x}]\n", "grid[0] is \"x\" with 0 levels; allowed: a name and one level or more"},
+		{"level's name", twoArms + "grid: [{name: x, levels: [{name: A}]}]\n", "grid[0].levels.name is \"A\""},
+		{"twin of the grid", twoArms + "grid: [{name: x, levels: [{name: a}]}]\n", "arms.name is a; allowed: each name once"},
 		{"base", "base: nowhere.yaml\n" + twoArms, "nowhere.yaml is neither a file nor one of the shipped configurations"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
