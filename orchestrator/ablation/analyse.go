@@ -10,7 +10,8 @@ import (
 type analysis struct {
 	study  Study
 	result Result
-	rows   map[Basis]map[string]rows // by basis and arm: the finished runs' shares of each task
+	final  map[string]rows           // by arm: the finished runs' shares of each task, after training
+	rows   map[Basis]map[string]rows // by basis and arm: the same at the count of the basis
 }
 
 // Analyse derives everything that a study shows. It is pure: equal studies give equal results. Only finished runs enter
@@ -20,7 +21,7 @@ func Analyse(s Study) (Result, error) {
 	if err := s.Validate(); err != nil {
 		return Result{}, err
 	}
-	a := &analysis{study: s, rows: map[Basis]map[string]rows{}}
+	a := &analysis{study: s, final: map[string]rows{}, rows: map[Basis]map[string]rows{}}
 	a.result.Reference = s.Reference
 	a.progress()
 	a.budgets()
@@ -84,17 +85,17 @@ func (a *analysis) budgets() {
 	a.result.Tasks = len(tasks)
 }
 
-// collect takes the shares of each task from the finished runs, on every basis.
+// collect takes the shares of each task from the finished runs, after training and on every basis.
 func (a *analysis) collect() {
+	for _, arm := range a.study.Arms {
+		a.final[arm.Name] = a.shares(arm, func(r Run) map[string]float64 { return taskRates(*r.Final) }, "no final rate")
+	}
 	for _, b := range Bases {
 		a.rows[b] = map[string]rows{}
 		for _, arm := range a.study.Arms {
 			a.rows[b][arm.Name] = a.shares(arm, func(r Run) map[string]float64 {
-				if b == AtFinal {
-					return taskRates(*r.Final)
-				}
 				return at(r.series(b, a.study.Start), a.count(b))
-			}, "no held-out rate at the count of "+b.words())
+			}, "its held-out curve does not span the point of "+b.words())
 		}
 	}
 }
@@ -133,17 +134,17 @@ func (a *analysis) estimate(r rows) (*Estimate, int) {
 func (a *analysis) arm(arm Arm) ArmResult {
 	out := ArmResult{Name: arm.Name, Runs: len(arm.Runs), Finished: len(arm.finished()), Cost: arm.cost()}
 	var tasks int
-	if out.Final, tasks = a.estimate(a.rows[AtFinal][arm.Name]); out.Final != nil && tasks < a.result.Tasks {
+	if out.Final, tasks = a.estimate(a.final[arm.Name]); out.Final != nil && tasks < a.result.Tasks {
 		a.warn("%s: final rate over the %d held-out tasks that all its runs have, of %d", arm.Name, tasks, a.result.Tasks)
 	}
 	out.AtEpisodes, _ = a.estimate(a.rows[AtEpisodes][arm.Name])
 	out.AtTokens, _ = a.estimate(a.rows[AtTokens][arm.Name])
 	if a.study.Start != nil {
 		start := rows{}
-		for s := range a.rows[AtFinal][arm.Name] {
+		for s := range a.final[arm.Name] {
 			start[s] = taskRates(*a.study.Start)
 		}
-		out.Gain, _ = a.estimate(a.rows[AtFinal][arm.Name].minus(start))
+		out.Gain, _ = a.estimate(a.final[arm.Name].minus(start))
 	}
 	area := func(b Basis) *Estimate {
 		e, _ := a.estimate(a.shares(arm, func(r Run) map[string]float64 {

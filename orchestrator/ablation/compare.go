@@ -79,7 +79,7 @@ func (a *analysis) compare(b Basis) {
 		d := own.minus(ref)
 		t, ok := d.table(d.seeds())
 		if !ok {
-			a.warn("%s cannot be compared with %s at equal %s: they share no seed and task%s", arm.Name, a.study.Reference, b.words(), whyNone(own, ref))
+			a.warn("%s cannot be compared with %s at %s: they share no seed and task%s", arm.Name, a.study.Reference, b.words(), whyNone(own, ref))
 			continue
 		}
 		if len(own) > len(t.seeds) || len(ref) > len(t.seeds) {
@@ -130,13 +130,7 @@ func verdict(c Comparison, level float64) Verdict {
 
 // words name the basis in a sentence.
 func (b Basis) words() string {
-	switch b {
-	case AtEpisodes:
-		return "equal episodes"
-	case AtTokens:
-		return "equal tokens"
-	}
-	return "after training"
+	return "equal " + string(b)
 }
 
 func (a *analysis) warn(format string, args ...any) {

@@ -1,17 +1,16 @@
 package ablation
 
-// Basis is where on the training runs arms are compared.
+// Basis is the budget at which arms are compared.
 type Basis string
 
 // The bases.
 const (
-	AtFinal    Basis = "final"    // the evaluation after training, whatever each run had used up
 	AtEpisodes Basis = "episodes" // the largest count of training episodes that every finished run reached
 	AtTokens   Basis = "tokens"   // the largest count of sampled training tokens that every finished run reached
 )
 
 // Bases are all of them, in the order in which they are reported.
-var Bases = []Basis{AtFinal, AtEpisodes, AtTokens}
+var Bases = []Basis{AtEpisodes, AtTokens}
 
 // Interval is closed.
 type Interval struct{ Low, High float64 }
@@ -47,7 +46,7 @@ type Result struct {
 type ArmResult struct {
 	Name           string
 	Runs, Finished int
-	Final          *Estimate
+	Final          *Estimate // of the evaluation after training, whatever each run had used up
 	Gain           *Estimate // Final over the cold start, paired by task
 	AtEpisodes     *Estimate
 	AtTokens       *Estimate
@@ -56,11 +55,6 @@ type ArmResult struct {
 	Cost           MeanCost
 	Train          []BandPoint // resolved share of the training batches, smoothed, by update
 	Heldout        []BandPoint // held-out rate, by sampled tokens
-}
-
-// At is the estimate on a basis.
-func (a ArmResult) At(b Basis) *Estimate {
-	return map[Basis]*Estimate{AtFinal: a.Final, AtEpisodes: a.AtEpisodes, AtTokens: a.AtTokens}[b]
 }
 
 // MeanCost is the mean over an arm's finished runs, and what the search for its learning rate took beside them.

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"html/template"
@@ -33,13 +34,13 @@ type Chart struct {
 	Share       bool     // values above one half widen the axis to 1
 	X           string   // what the horizontal axis counts, for tooltips; "" is update
 	Fractions   bool     // the horizontal axis may be marked between whole numbers
+	W, H        float64  // size in the chart's own units; 0 is 340 by 170
 }
 
-// Size of a chart in its own units, and of the margins for the axes.
+// Size of a chart in its own units where it sets none, and of the margins for the axes.
 const (
 	chartW, chartH                     = 340.0, 170.0
 	marginL, marginR, marginT, marginB = 46.0, 12.0, 10.0, 22.0
-	plotW, plotH                       = chartW - marginL - marginR, chartH - marginT - marginB
 	logFloor                           = 1e-12 // a logarithmic axis shows smaller values here
 	yTicks                             = 4
 	xTicks                             = 6
@@ -79,11 +80,11 @@ func (c Chart) Legend() []string {
 func (c Chart) SVG() template.HTML {
 	a := c.axes()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, chartW, chartH, html.EscapeString(c.Title))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, a.w, a.h, html.EscapeString(c.Title))
 	a.draw(&b)
 	if c.Limit != nil && *c.Limit >= a.y0 && *c.Limit <= a.y1 {
 		y := a.y(*c.Limit)
-		fmt.Fprintf(&b, `<line class="limit" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"><title>border of the healthy range: %s</title></line>`, marginL, chartW-marginR, y, y, Number(*c.Limit))
+		fmt.Fprintf(&b, `<line class="limit" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"><title>border of the healthy range: %s</title></line>`, marginL, a.w-marginR, y, y, Number(*c.Limit))
 	}
 	for i, l := range slices.Backward(c.Lines) {
 		l.drawBand(&b, a, l.class(i))
@@ -133,7 +134,7 @@ func (l Line) draw(b *strings.Builder, a axes, class, xName string) {
 	fmt.Fprintf(b, `<polyline class="line %s" points="%s"/>`, class, strings.TrimSpace(path.String()))
 	for _, p := range l.Points {
 		x, y := a.x(p.X), a.y(p.Y)
-		text := fmt.Sprintf("%s %g: %s", xName, p.X, Number(p.Y))
+		text := fmt.Sprintf("%s %.6g: %s", xName, p.X, Number(p.Y))
 		if l.Label != "" {
 			text = l.Label + ", " + text
 		}
@@ -157,6 +158,7 @@ func dotSize(n int) float64 {
 // axes maps values to the chart.
 type axes struct {
 	x0, x1, y0, y1 float64
+	w, h           float64 // of the chart
 	log            bool
 	fractions      bool // marks between whole numbers of x
 	ticks          []float64
@@ -164,7 +166,7 @@ type axes struct {
 
 // axes spans the chart over all its points. A linear axis of values that are never negative begins at 0.
 func (c Chart) axes() axes {
-	a := axes{x0: math.Inf(1), x1: math.Inf(-1), y0: math.Inf(1), y1: math.Inf(-1), log: c.Log, fractions: c.Fractions}
+	a := axes{x0: math.Inf(1), x1: math.Inf(-1), y0: math.Inf(1), y1: math.Inf(-1), log: c.Log, fractions: c.Fractions, w: cmp.Or(c.W, chartW), h: cmp.Or(c.H, chartH)}
 	for _, l := range c.Lines {
 		for _, p := range l.Points {
 			a.x0, a.x1 = min(a.x0, p.X), max(a.x1, p.X)
@@ -202,27 +204,31 @@ func (c Chart) axes() axes {
 	return a
 }
 
-func (a axes) x(v float64) float64 { return marginL + plotW*(v-a.x0)/(a.x1-a.x0) }
+func (a axes) x(v float64) float64 { return marginL + (a.w-marginL-marginR)*(v-a.x0)/(a.x1-a.x0) }
 
 func (a axes) y(v float64) float64 {
 	lo, hi := a.y0, a.y1
 	if a.log {
 		v, lo, hi = math.Log10(max(v, logFloor)), math.Log10(lo), math.Log10(hi)
 	}
-	return marginT + plotH*(1-(v-lo)/(hi-lo))
+	return marginT + (a.h-marginT-marginB)*(1-(v-lo)/(hi-lo))
 }
 
 func (a axes) draw(b *strings.Builder) {
 	for _, t := range a.ticks {
 		y := a.y(t)
 		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/><text class="tick" x="%.1f" y="%.1f" text-anchor="end">%s</text>`,
-			marginL, chartW-marginR, y, y, marginL-6, y+3.5, Number(t))
+			marginL, a.w-marginR, y, y, marginL-6, y+3.5, Number(t))
 	}
 	for _, t := range NiceTicks(a.x0, a.x1, xTicks) {
 		if t < a.x0 || t > a.x1 || !a.fractions && t != math.Trunc(t) {
 			continue
 		}
-		fmt.Fprintf(b, `<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%g</text>`, a.x(t), chartH-6, t)
+		mark := fmt.Sprintf("%g", t)
+		if a.fractions {
+			mark = Number(t)
+		}
+		fmt.Fprintf(b, `<text class="tick" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`, a.x(t), a.h-6, mark)
 	}
 }
 
