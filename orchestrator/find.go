@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -36,35 +37,49 @@ func (f *Folder) Find(id string) (Located, error) {
 	if err != nil {
 		return Located{}, err
 	}
-	var matches []Located
-	for _, l := range all {
-		if l.ID == id {
-			return l, nil
-		}
-		if id != "" && (strings.HasPrefix(l.ID, id) || strings.HasSuffix(l.ID, id)) {
-			matches = append(matches, l)
-		}
-	}
-	switch {
-	case len(matches) == 1:
-		return matches[0], nil
-	case len(matches) > 1:
-		return Located{}, milepost.E(op, milepost.KindInvalid, "%q begins or ends %d episode ids: %s", id, len(matches), listIDs(matches))
-	case len(all) == 0:
+	if len(all) == 0 {
 		return Located{}, milepost.E(op, milepost.KindNotFound, "%s has no episode yet", f.Dir)
 	}
-	return Located{}, milepost.E(op, milepost.KindNotFound, "%s has no episode %q; the run has %s", f.Dir, id, listIDs(all))
+	ids := make([]string, len(all))
+	for i, l := range all {
+		ids[i] = l.ID
+	}
+	i, err := MatchID(ids, id)
+	if err != nil {
+		return Located{}, err
+	}
+	return all[i], nil
 }
 
-func listIDs(all []Located) string {
-	var ids []string
-	for _, l := range all[:min(len(all), candidates)] {
-		ids = append(ids, l.ID)
+// MatchID returns the index of id among ids, or of the only one that begins or ends with it. Errors: not_found, or
+// invalid where several match; both list candidates.
+func MatchID(ids []string, id string) (int, error) {
+	const op = "orchestrator: find episode"
+	var matches []string
+	at := -1
+	for i, known := range ids {
+		if known == id {
+			return i, nil
+		}
+		if id != "" && (strings.HasPrefix(known, id) || strings.HasSuffix(known, id)) {
+			matches, at = append(matches, known), i
+		}
 	}
-	if n := len(all) - len(ids); n > 0 {
-		ids = append(ids, fmt.Sprintf("and %d more", n))
+	switch len(matches) {
+	case 0:
+		return 0, milepost.E(op, milepost.KindNotFound, "there is no episode %q; there are %s", id, listIDs(ids))
+	case 1:
+		return at, nil
 	}
-	return strings.Join(ids, ", ")
+	return 0, milepost.E(op, milepost.KindInvalid, "%q begins or ends %d episode ids: %s", id, len(matches), listIDs(matches))
+}
+
+func listIDs(ids []string) string {
+	shown := slices.Clone(ids[:min(len(ids), candidates)])
+	if n := len(ids) - len(shown); n > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(shown, ", ")
 }
 
 // locate lists the episodes of every file, sorted by batch. Growing files are read first, so that an episode whose

@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 	}{
 		"a00":   {milepost.KindInvalid, `"a00" begins or ends 2 episode ids: u0001/g00/a00, u0002/g00/a00`},
 		"u0002": {milepost.KindInvalid, "u0002/g00/a00, u0002/g00/a01"},
-		"b":     {milepost.KindNotFound, `has no episode "b"; the run has u0001/g00/a00, u0001/g00/a00+r1, u0001/g01/a07, u0002`},
+		"b":     {milepost.KindNotFound, `there is no episode "b"; there are u0001/g00/a00, u0001/g00/a00+r1, u0001/g01/a07, u0002`},
 		"":      {milepost.KindNotFound, `no episode ""`},
 	} {
 		if _, err := f.Find(id); milepost.KindOf(err) != want.kind || !strings.Contains(err.Error(), want.words) {

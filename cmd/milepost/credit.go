@@ -19,8 +19,8 @@ import (
 
 // newCreditCommand is the parent of what a person asks of credit: how it came about.
 func newCreditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "credit", Short: "Re-derive the credit of episodes"}
-	cmd.AddCommand(newCreditRecomputeCommand())
+	cmd := &cobra.Command{Use: "credit", Short: "Re-derive and explain the credit of episodes"}
+	cmd.AddCommand(newCreditRecomputeCommand(), newCreditExplainCommand())
 	return cmd
 }
 
