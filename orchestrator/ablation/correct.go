@@ -21,7 +21,7 @@ func correct(p []float64, rule Correction) []float64 {
 		at := 1.0
 		for rank := len(order) - 1; rank >= 0; rank-- {
 			i := order[rank]
-			at = min(at, p[i]*float64(len(p))/float64(rank+1))
+			at = min(at, max(p[i], p[i]*float64(len(p))/float64(rank+1))) // p·m/m may round below p
 			out[i] = at
 		}
 	default:

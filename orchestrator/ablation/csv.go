@@ -38,7 +38,7 @@ func WriteCSV(dir string, s Study, r Result) error {
 	if err := r.of(s); err != nil {
 		return err
 	}
-	for _, t := range []sheet{armSheet(s, r), runSheet(s), curveSheet(s), comparisonSheet(s, r), searchSheet(s)} {
+	for _, t := range sheets(s, r) {
 		b, err := t.bytes()
 		if err != nil {
 			return err
@@ -48,6 +48,10 @@ func WriteCSV(dir string, s Study, r Result) error {
 		}
 	}
 	return nil
+}
+
+func sheets(s Study, r Result) []sheet {
+	return []sheet{armSheet(s, r), runSheet(s), curveSheet(s), comparisonSheet(s, r), searchSheet(s)}
 }
 
 func cells(s ...string) []string { return s }

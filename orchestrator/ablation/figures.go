@@ -57,7 +57,7 @@ func heldoutLine(s Study, a ArmResult, band bool) chart.Line {
 
 // curves are the held-out and the training curve of some arms, each a figure.
 func curves(s Study, arms []ArmResult, title string, band bool, w, h float64) []figure {
-	held := chart.Chart{Title: title + "held-out rate by million tokens sampled", X: "million tokens", Fractions: true, W: w, H: h}
+	held := chart.Chart{Title: title + "held-out rate by M tokens", X: "million tokens", Fractions: true, W: w, H: h}
 	train := chart.Chart{Title: title + "training rate by update", W: w, H: h}
 	var legend []legendItem
 	for _, a := range arms {

@@ -94,3 +94,12 @@ func usual() Study {
 	return synthetic([]armSpec{{"full credit", .3, 41000, 0}, {"outcome only", .08, 43000, 0}, {"no process credit", .22, 39000, 0},
 		{"no verification", .29, 40500, 1}, {"token level", .31, 52000, 0}, {"a very long name of an arm that changes much", .15, 40000, 0}}, 3, 40, 24, .02, 1)
 }
+
+// evaluationOf is an evaluation of given rewards.
+func evaluationOf(tasks map[string][]float64) *orchestrator.Evaluation {
+	e := &orchestrator.Evaluation{Tasks: tasks}
+	for _, r := range tasks {
+		e.Graded += len(r)
+	}
+	return e
+}

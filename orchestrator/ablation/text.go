@@ -104,7 +104,7 @@ func (r Result) seedNote() string {
 		if n < most {
 			seeds, resamples = fmt.Sprintf("%d to %d", n, most), fmt.Sprintf("from %d", pow(n, n))
 		}
-		return fmt.Sprintf("With %s seeds the seed level of the bootstrap is coarse: it has %s distinct resamples, and such intervals come out too narrow over seeds. "+
+		return fmt.Sprintf("With %s seeds the seed level of the bootstrap is coarse: it has %s distinct resamples, and its intervals come out too narrow where seeds differ by much more than single attempts do. "+
 			"The t interval over seeds stands beside it for that reason; it takes the tasks as given and needs the differences of the seeds to be about normal.", seeds, resamples)
 	}
 	return fmt.Sprintf("The seed level of the bootstrap has at least %d seeds.", n)
