@@ -1,8 +1,8 @@
 """The trainer's state and the update step.
 
 Invariants. Only one thread calls in here. A changing operation is all or nothing: after an exception, weights (the
-value head's among them), optimizer and counters are what they were. `batch_ids` names every batch the weights hold, in order, so a batch is never
-trained twice in the lineage of these weights.
+value head's among them), optimizer and counters are what they were. `batch_ids` names every batch the weights hold, in
+order, so a batch is never trained twice in the lineage of these weights.
 """
 
 import dataclasses
@@ -210,7 +210,9 @@ class Trainer:
         if valued and self.head is None:
             raise invalid("the batch has values and returns but there is no value head; allowed: Init or Load with value_head")
         if sequences and not valued and self.head is not None:
-            raise invalid("the batch has no values and returns, which the value head needs; allowed: batches of an estimator with values")
+            raise invalid(
+                "the batch has no values and returns, which the value head needs; allowed: those of an estimator with values"
+            )
 
     def _train(self, net, prepared: Prepared, config: UpdateConfig, lr: float) -> dict:
         started, count = time.perf_counter(), len(prepared.ids)

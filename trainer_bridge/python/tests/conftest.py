@@ -54,9 +54,10 @@ def random_sequences(lengths, vocab=300, seed=0):
 
 
 def write_batch(path, rows: list[dict]) -> str:
-    """Writes rows of python lists; returns the SHA-256."""
-    table = pa.Table.from_pylist(rows, schema=batch.SCHEMA)
-    with pa.OSFile(str(path), "wb") as f, pa.ipc.new_file(f, batch.SCHEMA) as w:
+    """Writes rows of python lists, with the optional columns where the first row has them; returns the SHA-256."""
+    schema = batch.VALUED if rows and "values" in rows[0] else batch.SCHEMA
+    table = pa.Table.from_pylist(rows, schema=schema)
+    with pa.OSFile(str(path), "wb") as f, pa.ipc.new_file(f, schema) as w:
         w.write_table(table)
     return batch.sha256_of(str(path))
 

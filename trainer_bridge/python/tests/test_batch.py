@@ -13,8 +13,9 @@ PROTO = Path(__file__).parents[2] / "proto"
 
 
 def test_schema_is_that_of_the_text():
-    lines = [x.removesuffix(" optional") for x in (PROTO / "batch.schema").read_text().splitlines() if x and not x.startswith("#")]
-    assert batch.describe(batch.VALUED) == ", ".join(lines)
+    lines = [x for x in (PROTO / "batch.schema").read_text().splitlines() if x and not x.startswith("#")]
+    assert batch.describe(batch.VALUED) == ", ".join(x.removesuffix(" optional") for x in lines)
+    assert batch.describe(batch.SCHEMA) == ", ".join(x for x in lines if not x.endswith(" optional"))
 
 
 def test_hash_is_that_of_the_texts():
@@ -60,6 +61,25 @@ def test_another_schema_is_corrupt(tmp_path):
         w.write_table(table)
     with pytest.raises(TrainerError, match=r"has schema .*; allowed: \[episode: utf8"):
         batch.load(str(path), batch.sha256_of(str(path)))
+
+
+def test_optional_columns_come_together(tiny, tmp_path):
+    rows = rows_for(tiny, [4, 9])
+    for r in rows:
+        r["values"], r["returns"] = [0.25] * len(r["tokens"]), [1.0] * len(r["tokens"])
+    digest = write_batch(tmp_path / "b.arrow", rows)
+    got = batch.load(str(tmp_path / "b.arrow"), digest)
+    assert got[1].values.tolist() == rows[1]["values"] and got[1].returns.tolist() == rows[1]["returns"]
+    assert batch.load(str(tmp_path / "p.arrow"), write_batch(tmp_path / "p.arrow", rows_for(tiny, [4])))[0].values is None
+    rows[1]["returns"] = [1.0]
+    digest = write_batch(tmp_path / "b.arrow", rows)
+    with pytest.raises(TrainerError, match=r"row 1.*returns has 1 elements; allowed: 9"):
+        batch.load(str(tmp_path / "b.arrow"), digest)
+    half = pa.schema([*batch.SCHEMA, batch.VALUED.field("values")])
+    with pa.OSFile(str(tmp_path / "h.arrow"), "wb") as f, pa.ipc.new_file(f, half) as w:
+        w.write_table(pa.Table.from_pylist(rows, schema=half))
+    with pytest.raises(TrainerError, match="behind that values and returns"):
+        batch.load(str(tmp_path / "h.arrow"), batch.sha256_of(str(tmp_path / "h.arrow")))
 
 
 @pytest.mark.parametrize(
