@@ -304,7 +304,7 @@ func sweepEmptyCgroups(root string) {
 			continue // the pattern is ours; a root with a bracket in its name is left alone
 		}
 		for _, dir := range dirs {
-			if l, ok := parseOwner(filepath.Base(dir)); !ok || l.alive() {
+			if l, ok := parseOwner(filepath.Base(dir)); !ok || l.Alive() {
 				continue
 			}
 			children, _ := filepath.Glob(filepath.Join(dir, "[0-9]*"))

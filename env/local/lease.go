@@ -12,14 +12,9 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-)
 
-// lease names the process that owns a folder; a process id alone would be reused.
-type lease struct {
-	PID   int    `json:"pid"`
-	Start string `json:"start"` // clock ticks since boot, of /proc/PID/stat
-	Boot  string `json:"boot"`
-}
+	"github.com/milepost-rl/milepost/env/owner"
+)
 
 const (
 	leaseFile   = "lease.json"
@@ -28,42 +23,11 @@ const (
 
 var leaseCount atomic.Int64
 
-func currentBoot() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" where there is none: then the start time alone decides
-	return strings.TrimSpace(string(b))
-}
-
-// startTime returns field 22 of /proc/PID/stat.
-func startTime(pid int) (string, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", err
-	}
-	_, rest, ok := strings.Cut(string(b), ") ")
-	if i := strings.LastIndex(string(b), ") "); i >= 0 {
-		rest = string(b)[i+2:] // the name may itself hold ") "
-	}
-	f := strings.Fields(rest)
-	if !ok || len(f) < 20 {
-		return "", fmt.Errorf("/proc/%d/stat: %d fields", pid, len(f))
-	}
-	return f[19], nil
-}
-
-func (l lease) alive() bool {
-	if l.Boot != currentBoot() {
-		return false
-	}
-	start, err := startTime(l.PID)
-	return err == nil && start == l.Start
-}
-
 // takeLease makes a folder of this process's own in root and returns its path. The lease is in place before anything
 // else is.
 func takeLease(root string) (string, error) {
-	l := lease{PID: os.Getpid(), Boot: currentBoot()}
-	var err error
-	if l.Start, err = startTime(l.PID); err != nil {
+	l, err := owner.Current()
+	if err != nil {
 		return "", err
 	}
 	home := filepath.Join(root, fmt.Sprintf("%s%d-%s-%d", ownerPrefix, l.PID, l.Start, leaseCount.Add(1)))
@@ -82,13 +46,13 @@ func takeLease(root string) (string, error) {
 }
 
 // parseOwner reads the process out of a folder's name, for a folder whose owner died before it wrote the lease.
-func parseOwner(name string) (lease, bool) {
+func parseOwner(name string) (owner.Process, bool) {
 	f := strings.Split(strings.TrimPrefix(name, ownerPrefix), "-")
 	if !strings.HasPrefix(name, ownerPrefix) || len(f) != 3 {
-		return lease{}, false
+		return owner.Process{}, false
 	}
 	pid, err := strconv.Atoi(f[0])
-	return lease{PID: pid, Start: f[1], Boot: currentBoot()}, err == nil
+	return owner.Process{PID: pid, Start: f[1], Boot: owner.Boot()}, err == nil
 }
 
 // sweep removes the folders, mounts and control groups of owners that are dead. What belongs to a live one, and what
@@ -109,7 +73,7 @@ func sweep(root, cgroupRoot string) error {
 				return fmt.Errorf("%s: %w", filepath.Join(home, leaseFile), err)
 			}
 		}
-		if l.alive() {
+		if l.Alive() {
 			continue
 		}
 		if cgroupRoot != "none" {

@@ -118,21 +118,4 @@ func TestLease(t *testing.T) {
 			t.Errorf("%s: %v, kept should be %v", name, err, want)
 		}
 	}
-	mine, err := startTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		l    lease
-		want bool
-	}{
-		"me":                {lease{os.Getpid(), mine, currentBoot()}, true},
-		"my id, earlier":    {lease{os.Getpid(), "1", currentBoot()}, false},
-		"before the reboot": {lease{os.Getpid(), mine, "another"}, false},
-		"nobody":            {lease{1 << 22, mine, currentBoot()}, false},
-	} {
-		if c.l.alive() != c.want {
-			t.Errorf("%s: alive is %v", name, !c.want)
-		}
-	}
 }
