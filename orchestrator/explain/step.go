@@ -49,12 +49,12 @@ func steps(in credit.Input, note credit.Explanation, earned milepost.EpisodeCred
 	for t := range out {
 		s, n := &in.Episode.Steps[t], note.Steps[t]
 		out[t] = Step{
-			Index: s.Index, Tool: oneLine(s.Action.Tool), Arguments: arguments(s.Action.Arguments), Violation: violation(s), Changed: clean(s.Changed),
+			Index: s.Index, Tool: OneLine(s.Action.Tool), Arguments: arguments(s.Action.Arguments), Violation: violation(s), Changed: clean(s.Changed),
 			Fixed: names(in.Task, n.Fixed), Broken: names(in.Task, n.Broken), Notes: notes(s.Probe, n), Note: n,
 			Credit: earned.Steps[t], Source: s,
 		}
 		for i, x := range s.Exposures {
-			e := Exposed{Path: oneLine(x.Path), Level: x.Level, Counted: slices.Contains(n.Counted, i)}
+			e := Exposed{Path: OneLine(x.Path), Level: x.Level, Counted: slices.Contains(n.Counted, i)}
 			if !slices.Contains(out[t].Exposed, e) {
 				out[t].Exposed = append(out[t].Exposed, e)
 			}
@@ -74,7 +74,7 @@ func noCall(text string) (tool, arguments string) {
 	if text == "" {
 		return "–", ""
 	}
-	return "no call", oneLine(text)
+	return "no call", OneLine(text)
 }
 
 // violation says why a call earns the format penalty; a case does not say.
@@ -92,7 +92,7 @@ func violation(s *milepost.Step) string {
 func names(task *milepost.Task, indices []int) []string {
 	var out []string
 	for _, i := range indices {
-		out = append(out, oneLine(task.Tests[i]))
+		out = append(out, OneLine(task.Tests[i]))
 	}
 	return out
 }
@@ -102,37 +102,38 @@ func names(task *milepost.Task, indices []int) []string {
 func arguments(raw json.RawMessage) string {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return oneLine(string(raw))
+		return OneLine(string(raw))
 	}
 	var parts []string
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
-			return oneLine(string(raw))
+			return OneLine(string(raw))
 		}
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
-			return oneLine(string(raw))
+			return OneLine(string(raw))
 		}
 		text := string(value)
 		var s string
 		if json.Unmarshal(value, &s) == nil {
 			text = s
 		}
-		parts = append(parts, fmt.Sprintf("%v: %s", name, clip(flat(text), argumentLimit)))
+		parts = append(parts, fmt.Sprintf("%v: %s", name, Clip(flat(text), argumentLimit)))
 	}
-	return clip(flat(strings.Join(parts, ", ")), shortLimit)
+	return Clip(flat(strings.Join(parts, ", ")), shortLimit)
 }
 
 func clean(texts []string) []string {
 	var out []string
 	for _, s := range texts {
-		out = append(out, oneLine(s))
+		out = append(out, OneLine(s))
 	}
 	return out
 }
 
-func oneLine(s string) string { return clip(flat(s), shortLimit) }
+// OneLine shows a text on one line, without control characters and cut to a fixed length.
+func OneLine(s string) string { return Clip(flat(s), shortLimit) }
 
 // flat puts a text on one line and takes out what could steer a terminal: control and formatting characters.
 func flat(s string) string {
@@ -148,8 +149,8 @@ func flat(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// clip cuts s to n runes and marks the cut.
-func clip(s string, n int) string {
+// Clip cuts s to n runes and marks the cut.
+func Clip(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
 		return s

@@ -41,38 +41,22 @@ type printer struct {
 func (e *Episode) Print(w io.Writer, l Layout) error {
 	l.Width = max(l.Width, MinWidth)
 	p := &printer{Layout: l}
-	p.header(e)
+	p.facts(e.Header())
+	p.out.WriteByte('\n')
 	if len(e.Steps) > 0 {
 		p.table(e.Steps)
 	}
-	p.facts([]fact{{"group", e.kept()}, {"remarks", e.Remarks}})
+	p.facts(e.Footer())
 	_, err := io.WriteString(w, p.out.String())
 	return milepost.Wrap("explain: print", milepost.KindUnavailable, err)
 }
 
-type fact struct {
-	label string
-	lines []string
-}
-
-func (p *printer) header(e *Episode) {
-	name := e.ID
-	if e.Batch != "" {
-		name += " (" + e.Batch + ")"
-	}
-	p.facts([]fact{
-		{"episode", []string{flat(name)}}, {"task", []string{flat(fmt.Sprintf("%s, %s", e.Task, e.Kind))}}, {"outcome", []string{e.outcome()}},
-		{"reward", []string{e.reward()}}, {"baseline", []string{e.baseline()}}, {"group", e.group()}, {"credit", e.rules()},
-	})
-	p.out.WriteByte('\n')
-}
-
 // facts prints labels in a column of their own and the lines wrapped beside them.
-func (p *printer) facts(facts []fact) {
+func (p *printer) facts(facts []Fact) {
 	const indent = 10
 	for _, f := range facts {
-		label := f.label
-		for _, l := range f.lines {
+		label := f.Label
+		for _, l := range f.Lines {
 			for _, part := range wrap(flat(l), p.Width-indent) {
 				p.out.WriteString(p.paint(bold, runewidth.FillRight(label, indent)) + part + "\n")
 				label = ""

@@ -10,6 +10,29 @@ import (
 	"github.com/milepost-rl/milepost/credit"
 )
 
+// Fact is one thing about an episode, in words.
+type Fact struct {
+	Label string
+	Lines []string
+}
+
+// Header is what the steps stand on: outcome, reward, baseline, group and rules.
+func (e *Episode) Header() []Fact {
+	name := e.ID
+	if e.Batch != "" {
+		name += " (" + e.Batch + ")"
+	}
+	return []Fact{
+		{"episode", []string{flat(name)}}, {"task", []string{flat(fmt.Sprintf("%s, %s", e.Task, e.Kind))}}, {"outcome", []string{e.outcome()}},
+		{"reward", []string{e.reward()}}, {"baseline", []string{e.baseline()}}, {"group", e.group()}, {"credit", e.rules()},
+	}
+}
+
+// Footer is what became of the group, and what the reader should know.
+func (e *Episode) Footer() []Fact {
+	return []Fact{{"group", e.kept()}, {"remarks", e.Remarks}}
+}
+
 // Passes says in words what a verdict or baseline found.
 func Passes(p *milepost.Probe) string {
 	switch {

@@ -15,6 +15,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/orchestrator/chart"
+	"github.com/milepost-rl/milepost/orchestrator/explain"
 )
 
 //go:embed page.html.tmpl
@@ -24,7 +25,7 @@ var pageText string
 var styleText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"rate": rate, "signed": signed, "number": chart.Number, "credit": creditCell, "sign": signClass, "duration": duration,
+	"rate": rate, "signed": signed, "number": chart.Number, "credit": explain.Cell, "line": explain.OneLine, "full": func(s string) string { return explain.Clip(s, fullLimit) }, "sign": signClass, "duration": duration,
 	"bytes": byteSize, "diff": diffLines, "join": strings.Join, "base": filepath.Base, "shape": shape,
 	"metric": func(m map[string]float64, name string) string {
 		v, ok := m[name]
@@ -82,14 +83,6 @@ func (d *Data) Render(w io.Writer) error {
 func rate(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
 func signed(v float64) string { return fmt.Sprintf("%+.1f", 100*v) }
-
-// creditCell is a credit value with its sign; a dot stands for zero, so that what moves catches the eye.
-func creditCell(v float64) string {
-	if v < 5e-4 && v > -5e-4 {
-		return "·"
-	}
-	return strings.Replace(fmt.Sprintf("%+.3f", v), "-", "−", 1)
-}
 
 func signClass(v float64) string {
 	switch {

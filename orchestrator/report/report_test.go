@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"html"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/explain"
 )
 
 func TestReportOfAWholeRun(t *testing.T) {
@@ -135,46 +138,52 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
-	parse := func(s string) milepost.TestReport {
-		var r milepost.TestReport
-		if err := r.UnmarshalText([]byte(s)); err != nil {
-			t.Fatal(err)
+// TestSamplesAreExplained: the page shows an episode as `credit explain` does, and says what it rests on where the folder
+// has no configuration, or why it shows none.
+func TestSamplesAreExplained(t *testing.T) {
+	f := newRun(t, 2)
+	d, err := Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	if err := d.Render(&page); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Samples) == 0 {
+		t.Fatal("no sample")
+	}
+	for _, s := range d.Samples {
+		want, err := explain.Load(f, s.Explained.ID)
+		if err != nil || !reflect.DeepEqual(s.Explained, want) {
+			t.Errorf("%s: the page explains\n%+v, the command\n%+v (error %v)", s.Explained.ID, s.Explained, want, err)
 		}
-		return r
+		for _, fact := range append(want.Header(), want.Footer()...) {
+			for _, l := range fact.Lines {
+				if !strings.Contains(html.UnescapeString(page.String()), l) {
+					t.Errorf("%s: the page lacks %s: %s", s.Explained.ID, fact.Label, l)
+				}
+			}
+		}
+		if len(want.Remarks) != 0 {
+			t.Errorf("%s: the recorded credit is remarked upon: %q", want.ID, want.Remarks)
+		}
 	}
-	task := &milepost.Task{Tests: []string{"a", "b", "c", "d", "e"}}
-	fixed, broken := compare(parse("FPNPE"), parse("PFPPF"), task)
-	if strings.Join(fixed, "") != "ac" || strings.Join(broken, "") != "b" {
-		t.Errorf("fixed %v, broken %v", fixed, broken)
+	for _, words := range []string{"<li>read shop/cart.py</li>", "kept by advantage: the largest"} {
+		if !strings.Contains(page.String(), words) {
+			t.Errorf("the page lacks %q", words)
+		}
 	}
-	if fixed, broken := compare(nil, parse("PP"), task); fixed != nil || broken != nil {
-		t.Error("without a report before nothing is fixed or broken")
+	if err := os.Remove(f.Path("config.yaml")); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestUntrustedProbeIsNoReference: a step is compared with the last trusted probe, not with the untrusted one between.
-func TestUntrustedProbeIsNoReference(t *testing.T) {
-	probe := func(trusted bool, r ...milepost.TestState) *milepost.Probe {
-		return &milepost.Probe{Status: milepost.ProbeCompleted, Trusted: trusted, Report: r}
+	if d, err = Load(f); err != nil || !strings.Contains(strings.Join(d.Samples[0].Explained.Remarks, ""), "no saved configuration: the rules shown are the defaults") {
+		t.Errorf("without a configuration: %+v, error %v", d.Samples[0].Explained.Remarks, err)
 	}
-	rec := &orchestrator.EpisodeRecord{
-		Baseline: probe(true, milepost.Failed, milepost.Passed),
-		Episode: &milepost.Episode{Steps: []milepost.Step{
-			{Probe: probe(true, milepost.Passed, milepost.Passed)}, {Probe: probe(false, milepost.Failed, milepost.Failed)}, {Probe: probe(true, milepost.Passed, milepost.Failed)},
-		}},
-		Credit: &milepost.EpisodeCredit{Steps: make([]milepost.StepCredit, 3)},
+	if err := os.Remove(f.Path("tasks.jsonl.zst")); err != nil {
+		t.Fatal(err)
 	}
-	rec.Episode.Steps[1].Probe.Reason = "ids differ"
-	rows := stepRows(rec, nil)
-	got := ""
-	for _, r := range rows {
-		got += strings.Join(r.Fixed, "") + "/" + strings.Join(r.Broken, "") + ";"
-	}
-	if !strings.Contains(rows[1].Probe, "not trusted: completed: ids differ") {
-		t.Errorf("why step 1 is not trusted: %q", rows[1].Probe)
-	}
-	if got != "test 0/;/;/test 1;" {
-		t.Errorf("fixed/broken by step: %s", got)
+	if d, err = Load(f); err != nil || len(d.Samples) != 0 || !strings.Contains(strings.Join(d.Missing, ""), "no tasks") {
+		t.Errorf("without tasks: %d samples, %q, error %v", len(d.Samples), d.Missing, err)
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"regexp"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/credit"
 	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/explain"
 )
 
 // class is how far a sample episode came.
@@ -22,15 +24,15 @@ var classes = []class{resolved, partly, unresolved}
 
 // Sample is an episode shown step by step.
 type Sample struct {
-	Update   int
-	Class    class
-	Episode  *milepost.Episode
-	Task     *milepost.Task // nil where the folder has no tasks
-	Dropped  string         // why it did not train, or ""
-	Baseline string         // what the untouched tree passes
-	Verdict  string         // what the final tree passes
-	Steps    []StepRow
+	Update    int
+	Class     class
+	Explained explain.Episode
+	Statement string // what the agent was told
+	Patch     string // from the base tree to the final one
 }
+
+// fullLimit is the length in runes of a sampled text or an observation that the page shows when it is opened.
+const fullLimit = 4000
 
 var trainBatch = regexp.MustCompile(`^u(\d+)$`)
 
@@ -49,7 +51,11 @@ func (d *Data) loadSamples(f *orchestrator.Folder) error {
 	if len(train) == 0 {
 		return nil
 	}
-	tasks, err := optional(f.Tasks())
+	tasks, err := f.Tasks()
+	if milepost.KindOf(err) == milepost.KindNotFound {
+		d.Missing = append(d.Missing, "The folder has no tasks, without which no episode can be explained")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -70,24 +76,45 @@ func (d *Data) sampleBatch(f *orchestrator.Folder, name string, tasks map[string
 	if err != nil {
 		return err
 	}
+	rules, keep, err := f.Rules()
+	remark := ""
+	if milepost.KindOf(err) == milepost.KindNotFound {
+		rules, keep, err = credit.Default(), orchestrator.DefaultConfig().KeepGroup, nil
+		remark = "the folder has no saved configuration: the rules shown are the defaults"
+	}
+	if err != nil {
+		return err
+	}
+	source, err := explain.NewSource(name, records, tasks, rules, keep)
+	if err != nil {
+		return err
+	}
 	var update int
 	fmt.Sscanf(name, "u%d", &update) // the name matched trainBatch
 	chosen := choose(records)
 	for _, c := range classes {
-		rec := chosen[c]
-		if rec == nil {
+		i, ok := chosen[c]
+		if !ok {
 			d.Missing = append(d.Missing, fmt.Sprintf("Update %d has no %s episode", update, c))
 			continue
 		}
-		d.Samples = append(d.Samples, newSample(update, c, rec, tasks[rec.Episode.Task]))
+		e, err := explain.FromRecord(source, records, i)
+		if err != nil {
+			return err
+		}
+		if remark != "" {
+			e.Remarks = append(e.Remarks, remark)
+		}
+		d.Samples = append(d.Samples, Sample{Update: update, Class: c, Explained: e,
+			Statement: source.Inputs[i].Task.Statement, Patch: records[i].Episode.Patch})
 	}
 	return nil
 }
 
-// choose returns the first episode of each class that says most: one with an advantage over one without, then the one
+// choose returns the index of the first episode of each class that says most: one with an advantage over one without, then the one
 // whose probes tell most.
-func choose(records []orchestrator.EpisodeRecord) map[class]*orchestrator.EpisodeRecord {
-	out, best := map[class]*orchestrator.EpisodeRecord{}, map[class]int{}
+func choose(records []orchestrator.EpisodeRecord) map[class]int {
+	out, best := map[class]int{}, map[class]int{}
 	for i := range records {
 		rec := &records[i]
 		if rec.Credit == nil || rec.Credit.Excluded || len(rec.Credit.Steps) != len(rec.Episode.Steps) || len(rec.Episode.Steps) == 0 {
@@ -104,7 +131,7 @@ func choose(records []orchestrator.EpisodeRecord) map[class]*orchestrator.Episod
 			score += 10
 		}
 		if c := classOf(rec); score > best[c] {
-			out[c], best[c] = rec, score
+			out[c], best[c] = i, score
 		}
 	}
 	return out
@@ -118,39 +145,4 @@ func classOf(rec *orchestrator.EpisodeRecord) class {
 		return partly
 	}
 	return unresolved
-}
-
-func newSample(update int, c class, rec *orchestrator.EpisodeRecord, task *milepost.Task) Sample {
-	return Sample{
-		Update: update, Class: c, Episode: rec.Episode, Task: task, Dropped: rec.Dropped,
-		Baseline: passes(rec.Baseline), Verdict: passes(rec.Episode.Outcome.Verdict), Steps: stepRows(rec, task),
-	}
-}
-
-// passes says in words what a probe found.
-func passes(p *milepost.Probe) string {
-	switch {
-	case p == nil:
-		return "not recorded"
-	case !p.Trusted:
-		return "not trusted: " + whyUntrusted(p)
-	case p.Report == nil:
-		return "counts only"
-	}
-	return fmt.Sprintf("%d of %d tests pass", p.Report.Count(milepost.Passed), len(p.Report))
-}
-
-// whyUntrusted says why a probe moves no potential.
-func whyUntrusted(p *milepost.Probe) string {
-	out := string(p.Status)
-	if out == "" {
-		out = "no result"
-	}
-	if p.Reason != "" {
-		out += ": " + p.Reason
-	}
-	if p.Continuity == milepost.ContinuityLost {
-		out += " (continuity lost)"
-	}
-	return out
 }
