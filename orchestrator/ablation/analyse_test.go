@@ -84,7 +84,7 @@ func TestAnalyseByHand(t *testing.T) {
 	// By task the difference at equal episodes is .5 and 0 in both seeds: a quarter of the draws is 0 and none is below.
 	c := r.Compare("b", AtEpisodes)
 	near(t, "p", c.P, .5, .02)
-	if c.Corrected != c.P || *c.PT != 0 || c.Verdict != Same || c.Difference.Bootstrap != (Interval{0, .5}) {
+	if c.Corrected != c.P || c.PT != nil || c.Difference.T != nil || c.Verdict != Same || c.Difference.Bootstrap != (Interval{0, .5}) {
 		t.Errorf("comparison: %+v", c)
 	}
 	if c := r.Compare("b", AtTokens); c.Difference.Value != 0 || c.Verdict != Same {
@@ -124,7 +124,7 @@ func TestIdenticalArmsDoNotDiffer(t *testing.T) {
 	r := analyse(t, s)
 	for _, b := range Bases {
 		c := r.Compare("twin", b)
-		if c.Difference.Value != 0 || c.Difference.Bootstrap != (Interval{}) || *c.Difference.T != (Interval{}) || c.P != 1 || c.Corrected != 1 || *c.PT != 1 || c.Verdict != Same {
+		if c.Difference.Value != 0 || c.Difference.Bootstrap != (Interval{}) || c.Difference.T != nil || c.P != 1 || c.Corrected != 1 || c.Verdict != Same {
 			t.Errorf("%s: %+v", b, c)
 		}
 	}
@@ -204,7 +204,7 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 		want   string
 	}{
 		"unfinished run":    {func(s *Study) { s.Arms[1].Runs[1].Finished = false }, "b is unfinished: 1 of 2 runs"},
-		"seed not shared":   {func(s *Study) { s.Arms[1].Runs[1].Seed = 9 }, "b against a (equal episodes): paired over the 1 seeds that both have, of 2 and 2"},
+		"seed not shared":   {func(s *Study) { s.Arms[1].Runs[1].Seed = 9 }, "b against a (equal episodes): seeds that both have: 1, of 2 and 2"},
 		"no seed shared":    {func(s *Study) { s.Arms[1].Runs[0].Seed, s.Arms[1].Runs[1].Seed = 8, 9 }, "b cannot be compared with a at equal tokens: they share no seed and task"},
 		"reference not run": {func(s *Study) { s.Arms[0].Runs[0].Finished, s.Arms[0].Runs[1].Finished = false, false }, "the reference has no finished run there"},
 		"arm not run":       {func(s *Study) { s.Arms[1].Runs = nil }, "b has no runs"},
@@ -212,7 +212,7 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 			r := &s.Arms[1].Runs[0]
 			r.Final = evaluationOf(map[string][]float64{"a": {1, 1}})
 			r.Points[1].measure(r.Final)
-		}, "b against a (equal episodes): paired over the 1 held-out tasks that every run of both has, of 2"},
+		}, "b against a (equal episodes): held-out tasks that every run of both has: 1, of 2"},
 		"older weights":      {func(s *Study) { s.Arms[1].Runs[0].FinalUpdate = 1 }, "the final evaluation is of the weights of update 1, not of the last, 2"},
 		"curve without zero": {func(s *Study) { s.Start = nil }, "a, seed 1: no area under the curve over tokens: it does not begin at 0"},
 		"curve too late": {func(s *Study) {

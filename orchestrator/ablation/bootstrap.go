@@ -49,9 +49,7 @@ func (t table) estimate(o Options) (Estimate, float64) {
 	slices.Sort(means)
 	cut := int(float64(len(means)) * (1 - o.Confidence) / 2)
 	e.Bootstrap = Interval{means[cut], means[len(means)-1-cut]} // alike from both ends: the interval of −x is the mirror image
-	if len(t.seeds) > 1 {
-		e.T = tInterval(e.PerSeed, o.Confidence)
-	}
+	e.T, _ = student(e.PerSeed, o.Confidence)
 	return e, min(1, 2*float64(min(below, above)+1)/float64(len(means)+1))
 }
 
@@ -80,24 +78,17 @@ func (t table) replicates(o Options) []float64 {
 	return out
 }
 
-// tInterval is mean ± t·s/√n; at least two values.
-func tInterval(x []float64, confidence float64) *Interval {
-	mean, sd := stat.MeanStdDev(x, nil)
-	half := student(len(x)).Quantile((1+confidence)/2) * sd / math.Sqrt(float64(len(x)))
-	return &Interval{mean - half, mean + half}
-}
-
-// tTest is the two-sided p value of the mean being 0; at least two values. Values that do not vary are told from 0
-// exactly: p is 1 for a mean of 0, and 0 otherwise.
-func tTest(x []float64) float64 {
-	mean, sd := stat.MeanStdDev(x, nil)
-	switch {
-	case math.Abs(mean) <= same:
-		return 1
-	case sd <= same:
-		return 0
+// student is mean ± t·s/√n and the two-sided p value of the mean being 0. Both are nil where t has nothing to go on:
+// fewer than two values, or values without any spread.
+func student(x []float64, confidence float64) (*Interval, *float64) {
+	if len(x) < 2 {
+		return nil, nil
 	}
-	return 2 * student(len(x)).Survival(math.Abs(mean)/(sd/math.Sqrt(float64(len(x)))))
+	mean, sd := stat.MeanStdDev(x, nil)
+	if sd <= same {
+		return nil, nil
+	}
+	dist, scale := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(x) - 1)}, sd/math.Sqrt(float64(len(x)))
+	half, p := dist.Quantile((1+confidence)/2)*scale, 2*dist.Survival(math.Abs(mean)/scale)
+	return &Interval{mean - half, mean + half}, &p
 }
-
-func student(n int) distuv.StudentsT { return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(n - 1)} }

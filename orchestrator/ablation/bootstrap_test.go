@@ -97,7 +97,8 @@ func TestEstimateByHand(t *testing.T) {
 	near(t, "value", e.Value, 2, 1e-15)
 	near(t, "lower end of t", e.T.Low, 2-4.302652729911275/math.Sqrt(3), 1e-9) // t(.975, 2 degrees of freedom)
 	near(t, "upper end of t", e.T.High, 2+4.302652729911275/math.Sqrt(3), 1e-9)
-	near(t, "p of t", tTest(e.PerSeed), 1-math.Sqrt(6./7), 1e-9) // 2 degrees of freedom: 1 − t/√(t²+2), t² = 12
+	_, pt := student(e.PerSeed, .95)
+	near(t, "p of t", *pt, 1-math.Sqrt(6./7), 1e-9) // 2 degrees of freedom: 1 − t/√(t²+2), t² = 12
 	// The tasks do not vary, so a mean of three seeds is left: 1 and 3 have 1/27 each, which is more than 2.5 %.
 	if e.Bootstrap != (Interval{1, 3}) {
 		t.Errorf("bootstrap %v, want 1 to 3", e.Bootstrap)
@@ -109,11 +110,11 @@ func TestEstimateByHand(t *testing.T) {
 		t.Errorf("one seed, one task: %+v, p %v", one, p)
 	}
 	nothing, p := makeTable([][]float64{{0, 0}, {0, 0}}).estimate(o)
-	if p != 1 || nothing.Bootstrap != (Interval{}) || *nothing.T != (Interval{}) || tTest(nothing.PerSeed) != 1 {
+	if p != 1 || nothing.Bootstrap != (Interval{}) || nothing.T != nil {
 		t.Errorf("no difference anywhere: %+v, p %v", nothing, p)
 	}
-	if q := tTest([]float64{.1, .1}); q != 0 {
-		t.Errorf("a difference that does not vary: p %v", q)
+	if i, q := student([]float64{.1, .1}, .95); i != nil || q != nil {
+		t.Errorf("t of a difference that does not vary: %v, p %v", i, q)
 	}
 }
 

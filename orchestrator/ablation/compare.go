@@ -83,17 +83,14 @@ func (a *analysis) compare(b Basis) {
 			continue
 		}
 		if len(own) > len(t.seeds) || len(ref) > len(t.seeds) {
-			a.warn("%s against %s (%s): paired over the %d seeds that both have, of %d and %d", arm.Name, a.study.Reference, b.words(), len(t.seeds), len(own), len(ref))
+			a.warn("%s against %s (%s): seeds that both have: %d, of %d and %d", arm.Name, a.study.Reference, b.words(), len(t.seeds), len(own), len(ref))
 		}
 		if len(t.tasks) < a.result.Tasks {
-			a.warn("%s against %s (%s): paired over the %d held-out tasks that every run of both has, of %d", arm.Name, a.study.Reference, b.words(), len(t.tasks), a.result.Tasks)
+			a.warn("%s against %s (%s): held-out tasks that every run of both has: %d, of %d", arm.Name, a.study.Reference, b.words(), len(t.tasks), a.result.Tasks)
 		}
 		c := Comparison{Arm: arm.Name, Basis: b}
 		c.Difference, c.P = t.estimate(a.study.Options)
-		if len(t.seeds) > 1 {
-			pt := tTest(c.Difference.PerSeed)
-			c.PT = &pt
-		}
+		_, c.PT = student(c.Difference.PerSeed, a.study.Options.Confidence)
 		out, p = append(out, c), append(p, c.P)
 	}
 	for i, q := range correct(p, a.study.Options.Correction) {

@@ -153,8 +153,8 @@ func speedTable(s Study, r Result, text func(string) string) grid {
 	g := grid{align: "lrrrrr", head: []string{"arm", "gain over cold start [" + level + "]", "at equal episodes % [" + level + "]", "area over episodes %", "area over tokens %", "t over seeds, final %"}}
 	for _, a := range r.Arms {
 		t := none
-		if a.Final != nil && a.Final.T != nil {
-			t = fmt.Sprintf("[%s, %s]", percent(a.Final.T.Low), percent(a.Final.T.High))
+		if a.Final != nil {
+			t = rateSpan(a.Final.T)
 		}
 		g.add(text(a.Name), gainOf(a.Gain), rateOf(a.AtEpisodes), rateOf(a.AreaEpisodes), rateOf(a.AreaTokens), t)
 	}

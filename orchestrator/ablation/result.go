@@ -22,7 +22,7 @@ func (i Interval) Contains(v float64) bool { return i.Low <= v && v <= i.High }
 type Estimate struct {
 	Value     float64
 	Bootstrap Interval  // percentiles of the two-level bootstrap over seeds and tasks
-	T         *Interval // Student's t over seeds, the tasks taken as given; nil with fewer than two seeds
+	T         *Interval // Student's t over seeds, the tasks taken as given; nil with fewer than two seeds or without spread
 	Seeds     []int64   // that it is the mean over
 	Tasks     int       // that it is the mean over
 	PerSeed   []float64 // as long as Seeds
@@ -93,7 +93,7 @@ type Comparison struct {
 	Difference Estimate // its Seeds and Tasks are those that both arms have
 	P          float64  // two-sided, of the bootstrap
 	Corrected  float64  // P corrected over the comparisons on the same basis
-	PT         *float64 // two-sided, of the paired t test over seeds; uncorrected; nil with fewer than two seeds
+	PT         *float64 // two-sided, of the paired t test over seeds; uncorrected; nil where Difference.T is
 	Verdict    Verdict
 }
 

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/milepost-rl/milepost/orchestrator/chart"
 )
 
 // none stands where there is no number.
@@ -15,6 +17,14 @@ func minus(s string) string { return strings.ReplaceAll(s, "-", "−") }
 
 // percent is a rate with one decimal, without its unit.
 func percent(v float64) string { return fmt.Sprintf("%.1f", 100*v) }
+
+// rateSpan is an interval of a rate in percent, cut at 0 and 100.
+func rateSpan(i *Interval) string {
+	if i == nil {
+		return none
+	}
+	return fmt.Sprintf("[%s, %s]", percent(max(0, i.Low)), percent(min(1, i.High)))
+}
 
 // points is a difference of rates in percentage points, with its sign; a difference that rounds to 0 has none.
 func points(v float64) string {
@@ -57,7 +67,7 @@ func probability(p *float64) string {
 }
 
 // millions is a count of tokens in millions.
-func millions(v float64) string { return strconv.FormatFloat(v/1e6, 'f', 2, 64) }
+func millions(v float64) string { return chart.Number(v / 1e6) }
 
 // hours is a time as h:mm.
 func hours(seconds float64) string {
@@ -100,11 +110,11 @@ func (r Result) seedNote() string {
 	case most == 1:
 		return "With one seed there is no seed level: the intervals hold the spread over tasks only and say nothing of other seeds, and there is no t interval."
 	case n < 6:
-		seeds, resamples := fmt.Sprint(n), fmt.Sprint(pow(n, n))
+		seeds, resamples := fmt.Sprint(n), fmt.Sprintf("%d distinct resamples", pow(n, n))
 		if n < most {
-			seeds, resamples = fmt.Sprintf("%d to %d", n, most), fmt.Sprintf("from %d", pow(n, n))
+			seeds, resamples = fmt.Sprintf("%d to %d", n, most), "as many distinct resamples as n to the power of n, 27 for 3 seeds"
 		}
-		return fmt.Sprintf("With %s seeds the seed level of the bootstrap is coarse: it has %s distinct resamples, and its intervals come out too narrow where seeds differ by much more than single attempts do. "+
+		return fmt.Sprintf("With %s seeds the seed level of the bootstrap is coarse: it has %s, and its intervals come out too narrow where seeds differ by much more than single attempts do. "+
 			"The t interval over seeds stands beside it for that reason; it takes the tasks as given and needs the differences of the seeds to be about normal.", seeds, resamples)
 	}
 	return fmt.Sprintf("The seed level of the bootstrap has at least %d seeds.", n)
