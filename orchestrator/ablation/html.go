@@ -29,7 +29,7 @@ func WriteHTML(w io.Writer, s Study, r Result) error {
 		"Main": mainTable(s, r, plain, plain).html(), "Comparisons": comparisonTable(s, r, plain).html(), "Speed": speedTable(s, r, plain).html(),
 		"Runs": runTable(s, plain).html(), "Search": searchTable(s, plain).html(),
 		"Overview": overview(s, r), "Multiples": multiples(s, r), "Differences": differences(s, r), "Finals": finals(s, r), "Costs": costs(s, r),
-		"Caption": caption(s), "Method": method(s, r),
+		"Caption": caption(s), "Note": mainNote(s, r), "Method": method(s, r),
 	})
 	return milepost.Wrap("ablation: write HTML", milepost.KindUnavailable, err)
 }
@@ -64,7 +64,7 @@ type htmlTable struct {
 
 type htmlCell struct {
 	Text  string
-	Class string // num where the column is right-aligned
+	Class string // num where the column is right-aligned; pos and neg for the verdicts
 }
 
 func (g grid) html() htmlTable {
@@ -72,8 +72,13 @@ func (g grid) html() htmlTable {
 		out := make([]htmlCell, len(texts))
 		for i, t := range texts {
 			out[i].Text = t
-			if g.align[i] == 'r' {
+			switch {
+			case g.align[i] == 'r':
 				out[i].Class = "num"
+			case Verdict(t) == Better:
+				out[i].Class = "pos"
+			case Verdict(t) == Worse:
+				out[i].Class = "neg"
 			}
 		}
 		return out

@@ -48,6 +48,7 @@ func WriteMarkdown(w io.Writer, s Study, r Result) error {
 	}
 	fmt.Fprintf(&b, "Reference arm: **%s**.\n\n", escape.Replace(s.Reference))
 	mainTable(s, r, escape.Replace, code).markdown(&b)
+	fmt.Fprintf(&b, "%s\n\n", escape.Replace(mainNote(s, r)))
 	if len(r.Comparisons) > 0 {
 		fmt.Fprintf(&b, "## Differences from %s\n\n", escape.Replace(s.Reference))
 		comparisonTable(s, r, escape.Replace).markdown(&b)

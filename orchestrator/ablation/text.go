@@ -128,6 +128,13 @@ func pow(n, k int) int {
 	return out
 }
 
+// mainNote says below the main table what its differences are.
+func mainNote(s Study, r Result) string {
+	correction := s.Options.Correction.words() + " correction"
+	return fmt.Sprintf("Δ: percentage points to %s, paired by seed and by task, [two-level bootstrap]; p after %s. Equal episodes: %d; equal tokens: %s M. Tokens, probes and wall: mean a run. How it is computed, and what few seeds can show, stands under Method.",
+		s.Reference, correction, r.Episodes, millions(float64(r.Tokens)))
+}
+
 // method describes the statistics, a paragraph each.
 func method(s Study, r Result) []string {
 	o := s.Options
