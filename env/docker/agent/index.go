@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/milepost-rl/milepost/env/dirfs"
+	"github.com/milepost-rl/milepost/env/docker/wire"
+)
+
+// sum is the SHA-256 of a file's content or a link's target.
+type sum []byte
+
+func newSum() hash.Hash { return sha256.New() }
+
+func sumOf(b []byte) sum {
+	s := sha256.Sum256(b)
+	return s[:]
+}
+
+// stamp is what a file looked like when it was unpacked. The change time is the kernel's own: a program cannot set it
+// back, so an equal stamp means equal content.
+type stamp struct {
+	size         int64
+	mtime, ctime int64 // nanoseconds
+	inode        uint64
+	mode         fs.FileMode
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	st := info.Sys().(*syscall.Stat_t) // Linux: always this type
+	return stamp{size: info.Size(), mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: info.Mode()}
+}
+
+// index describes the files and links of the workspace as they were unpacked, by path. It is replaced, never changed.
+type index map[string]original
+
+type original struct {
+	stamp stamp
+	sum   sum
+}
+
+// tick is longer than the granularity of file times in the kernel (one timer tick, at most 10 ms).
+const tick = 12 * time.Millisecond
+
+// stampAll makes the index of what was just unpacked. A file changed in the same clock tick would otherwise keep its
+// stamp, so it waits for the next.
+func (s *server) stampAll(sums map[string]sum) (index, error) {
+	time.Sleep(tick)
+	out := make(index, len(sums))
+	for p, sum := range sums {
+		info, err := s.root.Lstat(p)
+		if err != nil {
+			return nil, err
+		}
+		out[p] = original{stampOf(info), sum}
+	}
+	return out, nil
+}
+
+// changed lists what differs from the index by content or git mode. Only files whose stamp differs are read.
+func (s *server) changed() ([]wire.Entry, error) {
+	s.mu.Lock()
+	was := s.index
+	s.mu.Unlock()
+	seen := map[string]bool{}
+	var out []wire.Entry
+	err := s.walk(".", func(p string, info fs.FileInfo) error {
+		mode := dirfs.GitMode(info.Mode())
+		if mode == 0 {
+			return nil // a pipe or socket is in no tree
+		}
+		seen[p] = true
+		old, ok := was[p]
+		if ok && old.stamp == stampOf(info) {
+			return nil
+		}
+		if ok && dirfs.GitMode(old.stamp.mode) == mode && old.stamp.size == info.Size() {
+			sum, err := s.sum(p, info)
+			if err == nil && slices.Equal(sum, old.sum) {
+				return nil
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		out = append(out, wire.Entry{Path: []byte(p), Mode: mode, Size: info.Size()})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for p := range was {
+		if !seen[p] {
+			out = append(out, wire.Entry{Path: []byte(p), Deleted: true})
+		}
+	}
+	slices.SortFunc(out, func(a, b wire.Entry) int { return strings.Compare(string(a.Path), string(b.Path)) })
+	return out, nil
+}
+
+// walk calls fn for everything below dir that is no directory. What vanishes meanwhile is left out.
+func (s *server) walk(dir string, fn func(string, fs.FileInfo) error) error {
+	f, err := s.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if dir != "." && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)) {
+		return nil
+	}
+	if err != nil {
+		return dirfs.Escapes(err)
+	}
+	names, err := f.Readdirnames(-1)
+	f.Close()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p := path.Join(dir, name)
+		info, err := s.root.Lstat(p)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err == nil && info.IsDir() {
+			err = s.walk(p, fn)
+		} else if err == nil {
+			err = fn(p, info)
+		}
+		if err != nil {
+			return dirfs.Escapes(err)
+		}
+	}
+	return nil
+}
+
+// sum hashes a file's content or a link's target.
+func (s *server) sum(p string, info fs.FileInfo) (sum, error) {
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := s.root.Readlink(p)
+		return sumOf([]byte(target)), err
+	}
+	f, err := s.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	h := newSum()
+	_, err = io.Copy(h, f)
+	return h.Sum(nil), err
+}

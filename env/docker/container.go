@@ -1,0 +1,183 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/go-units"
+
+	"github.com/milepost-rl/milepost/env/docker/agent"
+	"github.com/milepost-rl/milepost/env/driver"
+)
+
+// limits are those of a container as a whole.
+type limits struct {
+	memory int64 // bytes; 0: none
+	procs  int64 // 0: none
+}
+
+// limitsOf adds what is not a command's to its limits: the base, which lies in memory, and the agent.
+func limitsOf(l driver.Limits, b base) limits {
+	var out limits
+	if l.Memory > 0 {
+		out.memory = l.Memory + b.bytes + agent.OverheadMemory
+	}
+	if l.Procs > 0 {
+		out.procs = int64(l.Procs) + agent.OverheadProcs
+	}
+	return out
+}
+
+func (l limits) over(o limits) limits {
+	return limits{larger(l.memory, o.memory), larger(l.procs, o.procs)}
+}
+
+// larger returns the larger limit, where 0 is none.
+func larger(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
+func (l limits) resources() container.Resources {
+	r := container.Resources{Memory: l.memory, MemorySwap: l.memory}
+	if l.procs > 0 {
+		r.PidsLimit = &l.procs
+	}
+	return r
+}
+
+// tmpfs are the mount options of the places that can be written. In all they hold less than the memory limit.
+func (d *Driver) tmpfs(l driver.Limits, b base) map[string]string {
+	disk, tmp := l.Disk, d.cfg.tmpSize()
+	if l.Memory > 0 {
+		tmp = min(tmp, l.Memory/4)
+		if disk == 0 || disk > l.Memory/2 {
+			disk = l.Memory / 2
+		}
+	}
+	uid, gid := d.uid, d.gid
+	work := fmt.Sprintf("rw,exec,nosuid,nodev,mode=0755,uid=%s,gid=%s", uid, gid)
+	if disk > 0 {
+		// A directory takes no page of a tmpfs, but every file takes an inode.
+		work += fmt.Sprintf(",size=%d,nr_inodes=%d", b.bytes+disk, b.files+max(disk/pageSize, pageSize))
+	}
+	return map[string]string{
+		agent.Workspace: work,
+		"/tmp":          fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d,nr_inodes=%d", tmp, max(tmp/pageSize, pageSize)),
+	}
+}
+
+// containerConfig says what process 1 is and what its environment holds besides the image's.
+func (d *Driver) containerConfig(image, name string) *container.Config {
+	labels := d.me.labels(time.Now())
+	labels[labelSandbox] = name
+	return &container.Config{
+		Image: image, Hostname: "sandbox", User: d.cfg.user(), Entrypoint: agent.Argv(d.cfg.Lease), Cmd: []string{}, WorkingDir: "/",
+		Env:       []string{"HOME=/tmp", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"},
+		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true, Labels: labels,
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}
+}
+
+// hostConfig says what a container may do.
+func (d *Driver) hostConfig(spec *driver.Spec, b base, volume string) *container.HostConfig {
+	no := false
+	network := container.NetworkMode("none")
+	if spec.Network {
+		network = container.NetworkMode(d.cfg.Network)
+	}
+	h := &container.HostConfig{
+		AutoRemove: true, ReadonlyRootfs: true, NetworkMode: network, CapDrop: []string{"ALL"}, Privileged: false, Init: &no,
+		SecurityOpt: []string{"no-new-privileges"}, LogConfig: container.LogConfig{Type: "none"}, Tmpfs: d.tmpfs(spec.Limits, b),
+		Runtime: d.cfg.Runtime, IpcMode: "private", RestartPolicy: container.RestartPolicy{Name: "no"},
+		Mounts:    []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: path.Dir(agent.Path), ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
+		Resources: limitsOf(spec.Limits, b).resources(),
+	}
+	h.ShmSize = d.cfg.tmpSize()
+	if spec.Limits.Memory > 0 {
+		h.ShmSize = min(h.ShmSize, spec.Limits.Memory/4)
+	}
+	h.NanoCPUs = int64(d.cfg.CPUs * 1e9)
+	h.Ulimits = []*units.Ulimit{{Name: "core"}}
+	for _, m := range spec.Mounts {
+		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Path, ReadOnly: !m.Writable})
+	}
+	return h
+}
+
+// checkMounts refuses what an engine could not show.
+func (e *engine) checkMounts(mounts []driver.Mount) error {
+	for _, m := range mounts {
+		if !e.local {
+			return fmt.Errorf("mount %q: the engine %s may be on another machine, which does not have this folder; resident tests (tests.resident) "+
+				"need engines on unix:// sockets: %w", m.Host, e.host, driver.ErrInvalid)
+		}
+		if info, err := os.Stat(m.Host); err != nil {
+			return fmt.Errorf("mount: %w", err)
+		} else if !info.IsDir() {
+			return fmt.Errorf("mount %q is not a directory: %w", m.Host, driver.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// removeTime bounds what must be done even where the caller has given up.
+const removeTime = time.Minute
+
+// create makes and starts one container and fills its workspace. On failure nothing is left.
+func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b base) (s *sandbox, err error) {
+	if err := e.checkMounts(spec.Mounts); err != nil {
+		return nil, err
+	}
+	if err := e.d.pulls.ensure(ctx, e, image); err != nil {
+		return nil, err
+	}
+	volume, err := e.agentVolume(ctx, image)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("milepost-%s-%d", e.d.me.name, e.d.next.Add(1))
+	made, err := e.cli.ContainerCreate(ctx, e.d.containerConfig(image, spec.Name), e.d.hostConfig(spec, b, volume), nil, nil, name)
+	if err != nil {
+		if ctx.Err() != nil { // it may have been made all the same
+			e.removeQuietly(name)
+		}
+		return nil, engineError("create container", err)
+	}
+	s = &sandbox{e: e, spec: spec, id: made.ID, base: b, limits: limitsOf(spec.Limits, b), running: map[*process]struct{}{}}
+	e.keep(s)
+	defer func() {
+		if err != nil {
+			if closeErr := s.Close(); closeErr != nil {
+				err = fmt.Errorf("%w; and the container is left: %w", err, closeErr)
+			}
+			s = nil
+		}
+	}()
+	a, err := attach(ctx, e.cli, made.ID)
+	if err != nil {
+		return s, err
+	}
+	s.attached = a
+	if err := e.cli.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+		return s, engineError("start container", err)
+	}
+	if s.link, err = newLink(a, e.d.cfg.Lease); err != nil {
+		return s, err
+	}
+	return s, s.unpack(ctx)
+}
+
+// removeQuietly removes a container that may be there, after another failure that matters more.
+func (e *engine) removeQuietly(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	_ = e.remove(ctx, id)
+}

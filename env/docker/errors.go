@@ -1,0 +1,46 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/driver"
+)
+
+// engineError gives an engine's answer its kind: what the configuration or the task asked for and cannot be had is the
+// caller's; everything else is the infrastructure's, which alone is tried again.
+func engineError(what string, err error) error {
+	const op = "env/docker"
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: %w", what, err)
+	case cerrdefs.IsNotFound(err):
+		return milepost.E(op, milepost.KindNotFound, "%s: %w", what, err)
+	case cerrdefs.IsInvalidArgument(err):
+		return milepost.E(op, milepost.KindInvalid, "%s: %w", what, err)
+	case cerrdefs.IsPermissionDenied(err), cerrdefs.IsUnauthorized(err):
+		return milepost.E(op, milepost.KindDenied, "%s: %w", what, err)
+	}
+	return milepost.E(op, milepost.KindUnavailable, "%s: %w", what, err)
+}
+
+// infra reports whether an error is worth another engine.
+func infra(err error) bool {
+	var e *milepost.Error
+	if errors.As(err, &e) {
+		return e.Kind.Infra()
+	}
+	for _, callers := range []error{context.Canceled, context.DeadlineExceeded, driver.ErrInvalid, driver.ErrFull, driver.ErrEscapes, fs.ErrNotExist} {
+		if errors.Is(err, callers) {
+			return false
+		}
+	}
+	return err != nil
+}
