@@ -27,7 +27,8 @@ type Task struct {
 
 	// Workdir is where the repository lies inside Image, absolute; "" = the repository is Repo. Where it is set, Repo and
 	// BaseTree are "" (the image holds both) and BaseCommit is what the data set says of it, or "".
-	Workdir string `json:"workdir,omitempty"`
+	Workdir string   `json:"workdir,omitempty"`
+	Prepare []string `json:"prepare,omitempty"` // shell commands that bring Workdir to the base state: before the agent, and before grading
 
 	ReferencePatch string   `json:"reference_patch"` // unified diff (git apply) from BaseTree to a solution
 	RelevantFiles  []string `json:"relevant_files"`  // files the reference patch modifies or deletes
@@ -51,7 +52,7 @@ type Origin struct {
 	Dataset string `json:"dataset"`        // name of the importer, for example "swe-bench-verified"
 	ID      string `json:"id"`             // instance id as the data set spells it
 	Repo    string `json:"repo,omitempty"` // upstream repository as the data set spells it, for example "astropy/astropy"
-	File    string `json:"file"`           // file of the row, relative to what was imported
+	File    string `json:"file"`           // file of the row, as it was named to the importer
 	Row     int    `json:"row"`            // number of the row in that file, from 1
 }
 

@@ -20,8 +20,8 @@ import (
 
 // newTasksCommand is the parent of what makes, checks and shows task sets; making is in tasks_make.go.
 func newTasksCommand() *cobra.Command {
-	c := &cobra.Command{Use: "tasks", Short: "Make, validate and show task sets"}
-	c.AddCommand(newTasksMakeCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand())
+	c := &cobra.Command{Use: "tasks", Short: "Make, import, validate and show task sets"}
+	c.AddCommand(newTasksMakeCommand(), newTasksImportCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand())
 	return c
 }
 

@@ -1,0 +1,194 @@
+package dataset
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/bluekeyes/go-gitdiff/gitdiff"
+)
+
+// patchFiles are the files that a unified diff touches.
+type patchFiles struct {
+	changed []string // modified, deleted or renamed away: there before the patch; sorted
+	created []string // there only after it; sorted
+}
+
+// filesOf reads the names out of a diff. It is lenient where git apply is: counts of hunks are not held against each
+// other, and a diff without git's own headers is read too. A diff that names no file is an error.
+func filesOf(patch string) (patchFiles, error) {
+	before, after := map[string]bool{}, map[string]bool{}
+	gitName, oldName, inHunk := "", "", [2]int{}
+	for line := range strings.Lines(patch) {
+		line = strings.TrimRight(line, "\r\n")
+		if inHunk[0] > 0 || inHunk[1] > 0 { // the text of a hunk may look like a header
+			switch {
+			case line == "" || line[0] == ' ':
+				inHunk[0]--
+				inHunk[1]--
+				continue
+			case line[0] == '-':
+				inHunk[0]--
+				continue
+			case line[0] == '+':
+				inHunk[1]--
+				continue
+			case line[0] == '\\':
+				continue
+			}
+			inHunk = [2]int{} // a hunk that is shorter than it says
+		}
+		switch {
+		case strings.HasPrefix(line, "diff --git "):
+			if a, b, ok := gitNames(line); ok {
+				before[a], after[b], gitName, oldName = true, true, b, ""
+			}
+		case strings.HasPrefix(line, "new file mode"):
+			delete(before, gitName)
+		case line == "--- /dev/null":
+			oldName = "/dev/null"
+		case strings.HasPrefix(line, "--- "):
+			oldName = diffName(line[4:], "a/")
+			before[oldName] = true
+		case strings.HasPrefix(line, "+++ "):
+			if name := diffName(line[4:], "b/"); name != "/dev/null" {
+				after[name] = true
+				if oldName == "/dev/null" {
+					delete(before, name)
+				}
+			}
+		case strings.HasPrefix(line, "@@ "):
+			inHunk = hunkCounts(line)
+		}
+	}
+	var f patchFiles
+	for name := range before {
+		if !localFile(name) {
+			return f, fmt.Errorf("the diff names %s, which is no path inside a repository", short(name))
+		}
+		f.changed = append(f.changed, name)
+	}
+	for name := range after {
+		if !before[name] && localFile(name) {
+			f.created = append(f.created, name)
+		}
+	}
+	slices.Sort(f.changed)
+	slices.Sort(f.created)
+	if len(f.changed)+len(f.created) == 0 {
+		return f, fmt.Errorf("no unified diff: it names no file (begins %s)", short(strings.TrimSpace(patch)))
+	}
+	return f, nil
+}
+
+// gitNames reads "diff --git a/X b/Y". Where the names hold " b/" the two halves are taken to be equal, as git does.
+func gitNames(line string) (a, b string, ok bool) {
+	rest := strings.TrimPrefix(line, "diff --git ")
+	if strings.HasPrefix(rest, `"`) {
+		return "", "", false // quoted: the --- and +++ lines tell
+	}
+	rest, ok = strings.CutPrefix(rest, "a/")
+	if !ok {
+		return "", "", false
+	}
+	if half := (len(rest) - 3) / 2; half > 0 && len(rest)%2 == 1 && rest[half:half+3] == " b/" && rest[:half] == rest[half+3:] {
+		return rest[:half], rest[:half], true
+	}
+	a, b, ok = strings.Cut(rest, " b/")
+	return a, b, ok
+}
+
+// diffName is the name of a --- or +++ line without prefix, time stamp and quotes.
+func diffName(s, prefix string) string {
+	s, _, _ = strings.Cut(s, "\t")
+	if strings.HasPrefix(s, `"`) {
+		s = strings.Trim(s, `"`)
+	}
+	return strings.TrimPrefix(s, prefix)
+}
+
+func hunkCounts(line string) (n [2]int) {
+	fields := strings.Fields(line)
+	for i := range 2 {
+		if len(fields) < 3 {
+			return n
+		}
+		_, count, ok := strings.Cut(fields[1+i], ",")
+		if n[i] = 1; ok {
+			if _, err := fmt.Sscanf(count, "%d", &n[i]); err != nil {
+				return [2]int{}
+			}
+		}
+	}
+	return n
+}
+
+func localFile(p string) bool {
+	return p != "" && p == path.Clean(p) && !path.IsAbs(p) && p != "." && p != ".." && !strings.HasPrefix(p, "../")
+}
+
+// reversePatch is the patch that undoes a patch, as git apply -R would.
+func reversePatch(patch string) (string, error) {
+	files, _, err := gitdiff.Parse(strings.NewReader(patch))
+	if err != nil {
+		return "", fmt.Errorf("unreadable unified diff: %w", err)
+	}
+	if len(files) == 0 {
+		return "", fmt.Errorf("no unified diff: it names no file (begins %s)", short(strings.TrimSpace(patch)))
+	}
+	var out strings.Builder
+	for _, f := range files {
+		if f.IsCopy {
+			return "", fmt.Errorf("file %s: a copy cannot be reversed from the patch alone", f.NewName)
+		}
+		out.WriteString(reversed(f).String())
+	}
+	return out.String(), nil
+}
+
+// reversed is the inverse of the change of one file.
+func reversed(f *gitdiff.File) *gitdiff.File {
+	r := *f
+	r.OldName, r.NewName = f.NewName, f.OldName
+	r.IsNew, r.IsDelete = f.IsDelete, f.IsNew
+	r.OldMode, r.NewMode = f.NewMode, f.OldMode
+	if f.IsNew {
+		r.OldMode, r.NewMode = f.NewMode, 0
+	}
+	if f.IsDelete {
+		r.OldMode, r.NewMode = 0, f.OldMode
+	}
+	if f.NewMode == 0 && !f.IsDelete { // an unchanged mode stands on the old side alone
+		r.OldMode, r.NewMode = f.OldMode, 0
+	}
+	r.OldOIDPrefix, r.NewOIDPrefix = f.NewOIDPrefix, f.OldOIDPrefix
+	r.BinaryFragment, r.ReverseBinaryFragment = f.ReverseBinaryFragment, f.BinaryFragment
+	r.TextFragments = nil
+	for _, t := range f.TextFragments {
+		r.TextFragments = append(r.TextFragments, reversedHunk(t))
+	}
+	return &r
+}
+
+func reversedHunk(t *gitdiff.TextFragment) *gitdiff.TextFragment {
+	r := *t
+	r.OldPosition, r.NewPosition = t.NewPosition, t.OldPosition
+	r.OldLines, r.NewLines = t.NewLines, t.OldLines
+	r.LinesAdded, r.LinesDeleted = t.LinesDeleted, t.LinesAdded
+	r.Lines = nil
+	var added []gitdiff.Line // what the patch deleted, which stands behind what it added
+	for _, l := range t.Lines {
+		switch l.Op {
+		case gitdiff.OpDelete:
+			added = append(added, gitdiff.Line{Op: gitdiff.OpAdd, Line: l.Line})
+		case gitdiff.OpAdd:
+			r.Lines = append(r.Lines, gitdiff.Line{Op: gitdiff.OpDelete, Line: l.Line})
+		case gitdiff.OpContext:
+			r.Lines = append(append(r.Lines, added...), l)
+			added = nil
+		}
+	}
+	r.Lines = append(r.Lines, added...)
+	return &r
+}
