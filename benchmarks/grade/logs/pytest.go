@@ -164,3 +164,46 @@ func parseSeaborn(log string, _ Task, r *Results) error {
 	}
 	return nil
 }
+
+// parseSmithPython reads pytest --verbose as SWE-smith's profiles of Python projects do: "name STATUS", with no space in
+// the name. Source: SWE-smith, profiles/python.py.
+func parseSmithPython(log string, _ Task, r *Results) error {
+	for line := range lines(log) {
+		end := strings.IndexFunc(line, isSpace)
+		if end <= 0 {
+			continue
+		}
+		rest := lstrip(line[end:])
+		for _, w := range statusWords {
+			if strings.HasPrefix(rest, w) {
+				r.Set(line[:end], Status(w))
+			}
+		}
+	}
+	return nil
+}
+
+// parseR2E reads the short summary behind its title: PASSED, FAILED or ERROR and a name, of which the file is left out
+// and "::" becomes a dot; a reason behind " - " is no part of a failure's name. A line without "::" names the test "".
+func parseR2E(log string, _ Task, r *Results) error {
+	_, summary, ok := strings.Cut(log, "short test summary info")
+	if !ok {
+		return nil
+	}
+	summary, _, _ = strings.Cut(summary, "short test summary info")
+	for line := range lines(strip(summary)) {
+		word, _, _ := strings.Cut(line, " ")
+		switch word = withoutEscapes(word); word {
+		case "PASSED", "FAILED", "ERROR":
+		default:
+			continue
+		}
+		_, name, _ := strings.Cut(line, "::")
+		name = strings.ReplaceAll(name, "::", ".")
+		if word != "PASSED" {
+			name, _, _ = strings.Cut(name, " - ")
+		}
+		r.Set(name, Status(word))
+	}
+	return nil
+}

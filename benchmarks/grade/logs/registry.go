@@ -86,6 +86,10 @@ var byName = map[string]parser{
 	"parse_log_ruby_unit":              parseRubyUnit,
 	"parse_log_rspec_transformed_json": parseRSpec,
 	"parse_log_jekyll":                 parseJekyll,
+
+	// Of other data sets.
+	"swesmith_python": parseSmithPython,
+	"r2e_pytest":      parseR2E,
 }
 
 // byRepo names the parser of a repository, for rows without log_parser (SWE-bench before 5.x, Multilingual, Multimodal,
