@@ -23,7 +23,8 @@ type Case struct {
 	Expected []milepost.EpisodeCredit // nil where the case states none
 }
 
-// Decode reads one case. Errors are of kind invalid and name the place. Numbers written as NaN, Infinity or -Infinity
+// Decode reads one case. A case without config takes the defaults; one without a list of episodes is refused, an empty list
+// is a case without results. Errors are of kind invalid and name the place. Numbers written as NaN, Infinity or -Infinity
 // (as Python's json does) are read, so that the engine can refuse them by episode.
 func Decode(r io.Reader) (*Case, error) {
 	data, err := io.ReadAll(r)
@@ -33,6 +34,10 @@ func Decode(r io.Reader) (*Case, error) {
 	var file fileFormat
 	if err := strict(quoteNonFinite(data), &file); err != nil {
 		return nil, milepost.Wrap(opDecode, milepost.KindInvalid, err)
+	}
+	if file.Episodes == nil {
+		return nil, milepost.E(opDecode, milepost.KindInvalid,
+			"the case has no episodes; allowed: an object with a list `episodes`, and with `config` and `expected` where wanted")
 	}
 	c := &Case{Config: credit.Default(), Expected: file.Expected}
 	if len(file.Config) > 0 {

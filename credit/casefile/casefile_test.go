@@ -86,6 +86,54 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A case without episodes is refused, whatever else it has; an empty list is a case of no results.
+func TestCaseWithoutEpisodes(t *testing.T) {
+	for _, text := range []string{`{}`, `null`, `{"config": {}}`, `{"episodes": null, "expected": []}`} {
+		_, err := casefile.Decode(strings.NewReader(text))
+		if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "the case has no episodes; allowed: an object with a list `episodes`") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	c, err := casefile.Decode(strings.NewReader(`{"episodes": []}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.Recompute(); err != nil || len(r.Episodes) != 0 {
+		t.Errorf("%+v (error %v)", r, err)
+	}
+}
+
+// Results whose tests are not exactly the task's, also as many others or the same and one more, are not trusted, and
+// neither is such a baseline; both are warned about by place.
+func TestOtherTestsAreNotTrusted(t *testing.T) {
+	for words, change := range map[string][2]string{
+		"episode a-0 step 0: probe is not trusted: ": {`"probe": {"status": "completed", "trusted": true, "results": {"t1": "PASSED", "t2"`,
+			`"probe": {"status": "completed", "trusted": true, "results": {"t1": "PASSED", "t9"`},
+		"episode a-0 step 0: probe is not trusted: probe has": {`"results": {"t1": "PASSED", "t2": "PASSED"}, "cont`, `"results": {"t1": "PASSED", "t2": "PASSED", "t3": "PASSED"}, "cont`},
+		"task a: no verification credit: the baseline has no": {`"results": {"t1": "FAILED", "t2": "PASSED"}}`, `"results": {"t1": "FAILED", "t3": "PASSED"}}`},
+		"task a: no verification credit: the baseline":        {`"results": {"t1": "FAILED", "t2": "PASSED"}}`, `"results": {"t1": "FAILED"}}`},
+	} {
+		text := strings.Replace(small, change[0], change[1], 1)
+		if text == small {
+			t.Fatalf("%q: nothing was changed", words)
+		}
+		c, err := casefile.Decode(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Recompute()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Warnings) != 1 || !strings.HasPrefix(r.Warnings[0], words) {
+			t.Errorf("warnings %q, want %q", r.Warnings, words)
+		}
+		if s := r.Episodes[0].Steps[0]; s.PhiVer != 0 || s.R != 0 {
+			t.Errorf("%q: %+v", words, s)
+		}
+	}
+}
+
 // An id may well contain what a non-finite number looks like.
 func TestNonFiniteLiteralsInsideStrings(t *testing.T) {
 	c, err := casefile.Decode(strings.NewReader(strings.Replace(small, `"id": "a-0"`, `"id": "NaN \"-Infinity"`, 1)))
