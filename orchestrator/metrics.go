@@ -99,6 +99,9 @@ func probeMetrics(into, before, after map[string]float64) {
 	if steps := into["probe_step_time_s"]; steps > 0 {
 		into["probe_overlap_share"] = into["probe_overlap_time_s"] / steps
 	}
+	if twice := into["probe_rechecked"]; twice > 0 {
+		into["probe_flaky_share"] = into["probe_disagreed"] / twice
+	}
 }
 
 // MetricsLine is one line of metrics.jsonl. Several lines of one update add up; a later value of a name wins.

@@ -16,48 +16,60 @@ func (p *Prober) Await(ctx context.Context, ids []string, bound time.Duration) m
 	out, late := p.await(ctx, ids, bound)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.book.stats.Late += len(late)
-	for _, id := range late {
-		out[id] = lateProbe(id, fmt.Sprintf("not back within the barrier's bound of %s", bound))
-	}
+	p.book.stats.Late += late
 	return out
 }
 
-// await returns the final probes and the ids of the rest.
-func (p *Prober) await(ctx context.Context, ids []string, bound time.Duration) (out map[string]*milepost.Probe, late []string) {
-	timer := time.NewTimer(bound)
-	defer timer.Stop()
+// await returns the probes, and how many of them are late. What is final is decided at one moment for all ids, so that the
+// steps of a merge group are either all late or none.
+func (p *Prober) await(ctx context.Context, ids []string, bound time.Duration) (out map[string]*milepost.Probe, late int) {
+	p.mu.Lock()
+	entries := make([]*entry, len(ids))
+	for i, id := range ids {
+		entries[i] = p.book.entries[id]
+	}
+	p.mu.Unlock()
+	p.waitFor(ctx, entries, bound)
 	out = make(map[string]*milepost.Probe, len(ids))
-	over := bound <= 0
-	for _, id := range ids {
-		p.mu.Lock()
-		e := p.book.entries[id]
-		p.mu.Unlock()
-		if e == nil {
-			out[id] = &milepost.Probe{ID: id, Status: milepost.ProbeInfra, Continuity: milepost.ContinuityKept, Reason: "never published in this epoch"}
-			continue
-		}
-		if !over {
-			select {
-			case <-e.done:
-			case <-timer.C:
-				over = true
-			case <-ctx.Done():
-				over = true
-			case <-p.ctx.Done():
-				over = true
-			}
-		}
-		p.mu.Lock()
-		if e.probe != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, e := range entries {
+		switch {
+		case e == nil:
+			out[ids[i]] = &milepost.Probe{ID: ids[i], Status: milepost.ProbeInfra, Continuity: milepost.ContinuityKept, Reason: "never published in this epoch"}
+		case e.probe != nil:
 			probe := *e.probe
-			out[id] = &probe
-		} else {
-			late = append(late, id)
+			out[e.id] = &probe
+		default:
+			late++
+			out[e.id] = &milepost.Probe{ID: e.id, Status: milepost.ProbeLate, Continuity: milepost.ContinuityKept, Merge: e.flight.mergeOf(e),
+				Reason: fmt.Sprintf("not back within the barrier's bound of %s", bound)}
 		}
-		p.mu.Unlock()
 	}
 	return out, late
+}
+
+// waitFor returns when all entries are final, bound has passed, ctx has ended or the prober has stopped.
+func (p *Prober) waitFor(ctx context.Context, entries []*entry, bound time.Duration) {
+	if bound <= 0 {
+		return
+	}
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		select {
+		case <-e.done:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-p.ctx.Done():
+			return
+		}
+	}
 }
 
 // Baseline returns the probe of the task's untouched tree, run for this run (or cached by it), and waits for it as long as
@@ -139,14 +151,11 @@ func (p *Prober) Fill(ctx context.Context, episodes []*milepost.Episode, bound t
 	if err := p.Err(); err != nil {
 		return err
 	}
-	for _, id := range late {
-		probes[id] = lateProbe(id, fmt.Sprintf("not back within the barrier's bound of %s", bound))
-	}
 	for _, w := range all {
 		*w.to = probes[w.req.ID]
 	}
 	p.mu.Lock()
-	p.book.stats.Late += len(late)
+	p.book.stats.Late += late
 	p.book.stats.BarrierWait += waited
 	var unwanted []*flight
 	for _, ep := range episodes {

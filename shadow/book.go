@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"slices"
 	"time"
 
 	"github.com/milepost-rl/milepost"
@@ -29,6 +30,9 @@ type flight struct {
 	due      time.Time // phaseWaiting: when the next attempt is to be published
 	started  time.Time // when the last delivery was taken; zero before
 	waiters  []*entry
+	group    []*entry // of waiters, the steps that are verified together, in order; nil or two and more (merge.go)
+	replaces *flight  // whose steps this flight took over; its message is to be deleted
+	recheck  bool     // a second run of a state, which is compared and never used (recheck.go)
 }
 
 // entry is one request, by its id.
@@ -51,25 +55,43 @@ type entry struct {
 //   - A key has at most one flight, and none while results has it.
 //   - (attempt, delivery) of a key only grows, also over successive flights of the key; a result counts only if it carries
 //     the current attempt and no smaller delivery than the highest known.
-//   - An entry becomes final exactly once. Only trusted results enter results.
-//   - A flight leaves flights when its result is final; waiters of a flight are exactly the entries whose flight it is.
+//   - An entry becomes final exactly once. Only trusted results enter results, and what is there is never replaced.
+//   - A flight leaves flights when its result is final or nobody needs it; waiters of a flight are exactly the entries
+//     whose flight it is. A result whose flight has left so can still answer later requests, never earlier ones.
+//   - The steps of a merge group are consecutive, wait for one flight, and become final together.
 type book struct {
-	maxAttempts int
-	retryDelay  time.Duration
-	waits       bool // mode synchronous: an episode does not go on while its step is verified
+	maxAttempts  int
+	retryDelay   time.Duration
+	waits        bool    // mode synchronous: an episode does not go on while its step is verified
+	mergeMax     int     // steps verified together at most; below 2 none are
+	mergeBehind  float64 // probes waiting for each slot beyond which the queue is behind
+	slots        int     // of the workers heard of
+	recheckShare float64 // of the states that are run twice
 
 	entries  map[string]*entry
 	episodes map[string][]string  // ids by episode
 	ended    map[string]time.Time // when an episode published its verdict
+	tails    map[string]*lastStep // by episode
 	flights  map[string]*flight   // by key
-	attempts map[string]int       // of keys whose last flight ended without a trusted result
+	spent    map[string]spent     // keys whose last flight left without a trusted result
 	results  map[string]cacheEntry
+	rechecks int               // flights that are second runs
+	flaky    map[[2]string]int // states on which a test's two runs differed, by task and test
 	stats    Stats
 }
 
-func newBook(maxAttempts int, retryDelay time.Duration, cached []cacheEntry) *book {
-	b := &book{maxAttempts: maxAttempts, retryDelay: retryDelay, entries: map[string]*entry{}, episodes: map[string][]string{},
-		ended: map[string]time.Time{}, flights: map[string]*flight{}, attempts: map[string]int{}, results: map[string]cacheEntry{}}
+// spent is what is kept of a flight that left without a trusted result.
+type spent struct {
+	attempt int // the last
+	print   *taskPrint
+	tree    string
+}
+
+func newBook(cfg ProberConfig, cached []cacheEntry) *book {
+	b := &book{maxAttempts: cfg.MaxAttempts, retryDelay: cfg.RetryDelay, waits: cfg.Mode == ModeSynchronous, mergeMax: cfg.Merge,
+		mergeBehind: cfg.MergeBehind, recheckShare: cfg.Recheck, entries: map[string]*entry{}, episodes: map[string][]string{},
+		ended: map[string]time.Time{}, tails: map[string]*lastStep{}, flights: map[string]*flight{}, spent: map[string]spent{},
+		results: map[string]cacheEntry{}, flaky: map[[2]string]int{}}
 	for _, e := range cached {
 		b.results[e.Key] = e
 	}
@@ -77,8 +99,9 @@ func newBook(maxAttempts int, retryDelay time.Duration, cached []cacheEntry) *bo
 }
 
 // request takes a request and returns a new flight for the backlog, or nil where the cache or a probe under way answers
-// it. A request whose id is known with the same tree is taken once; another tree replaces the older request.
-func (b *book) request(r milepost.ProbeRequest, print *taskPrint, now time.Time) *flight {
+// it. A request whose id is known with the same tree is taken once; another tree replaces the older request. merge lets a
+// step take over those before it (merge.go).
+func (b *book) request(r milepost.ProbeRequest, print *taskPrint, merge bool, now time.Time) *flight {
 	if old := b.entries[r.ID]; old != nil {
 		if old.tree == r.Tree {
 			return nil
@@ -94,6 +117,7 @@ func (b *book) request(r milepost.ProbeRequest, print *taskPrint, now time.Time)
 			b.ended[r.Episode] = now
 		}
 	}
+	before := b.follow(&r, e)
 	key := print.key(r.Tree)
 	if c, ok := b.results[key]; ok {
 		if p := judge(e.tests, e.tree, c.result()); p.Trusted {
@@ -108,11 +132,14 @@ func (b *book) request(r milepost.ProbeRequest, print *taskPrint, now time.Time)
 		f.waiters, e.flight = append(f.waiters, e), f
 		return nil
 	}
-	f := &flight{key: key, req: r, print: print, attempt: b.attempts[key] + 1, waiters: []*entry{e}}
+	f := &flight{key: key, req: r, print: print, attempt: b.spent[key].attempt + 1, waiters: []*entry{e}}
 	if r.Tree == print.task.BaseTree {
 		f.req.Kind, f.req.Delta = milepost.ProbeBaseline, nil // it is the baseline, whoever asks
 	}
 	b.flights[key], e.flight = f, f
+	if merge {
+		b.absorb(before, f)
+	}
 	return f
 }
 
@@ -155,16 +182,17 @@ func (b *book) deliver(f *flight, delivery int, started time.Time) {
 
 // verdictOn is what became of a result.
 type verdictOn struct {
-	store *cacheEntry // to be written to the cache file
-	retry *flight     // waits for its next attempt, due at flight.due
+	store   *cacheEntry   // to be written to the cache file
+	retry   *flight       // waits for its next attempt, due at flight.due
+	recheck *flight       // a second run, for the backlog
+	differs *disagreement // to be written to the file of flaky tests
 }
 
 // result takes a worker's claim of this epoch.
 func (b *book) result(r *wireResult, now time.Time) verdictOn {
 	f := b.flights[r.Key]
 	if f == nil {
-		b.stats.Duplicates++
-		return verdictOn{}
+		return b.unasked(r)
 	}
 	if r.Attempt != f.attempt || r.Delivery < f.delivery || f.phase == phaseWaiting {
 		b.stats.Fenced++
@@ -173,17 +201,46 @@ func (b *book) result(r *wireResult, now time.Time) verdictOn {
 	if r.Delivery > f.delivery { // the notice of the start was lost or is behind
 		b.deliver(f, r.Delivery, now.Add(-r.Ran))
 	}
-	if r.Status == milepost.ProbeInfra && r.Retry && f.attempt < b.maxAttempts+b.attempts[f.key] {
+	if r.Status == milepost.ProbeInfra && r.Retry && f.attempt < b.maxAttempts+b.spent[f.key].attempt {
 		b.again(f, now)
 		return verdictOn{retry: f}
 	}
 	return b.conclude(f, r, now)
 }
 
+// unasked takes a result whose flight has left. If that ended without a trusted result (it was withdrawn, replaced by a
+// merge, or is a dead letter that was replayed), a trusted one answers later requests; it changes nothing that is final.
+func (b *book) unasked(r *wireResult) verdictOn {
+	s, ok := b.spent[r.Key]
+	if ok && r.Attempt <= s.attempt {
+		if p := judge(s.print.tests, s.tree, r); p.Trusted {
+			b.stats.AfterBarrier++
+			b.stats.RunTime += r.Ran
+			return verdictOn{store: b.keep(r)}
+		}
+	}
+	b.stats.Duplicates++
+	return verdictOn{}
+}
+
+// keep makes a trusted result the answer to its key.
+func (b *book) keep(r *wireResult) *cacheEntry {
+	c := cacheEntry{V: wireVersion, Key: r.Key, Tree: r.Tree, Report: r.Report, Worker: r.Worker, Ran: r.Ran}
+	b.results[r.Key] = c
+	delete(b.spent, r.Key)
+	return &c
+}
+
+// retire takes f out of the flights without a trusted result.
+func (b *book) retire(f *flight) {
+	delete(b.flights, f.key)
+	b.spent[f.key] = spent{f.attempt, f.print, f.req.Tree}
+}
+
 // again makes f wait for its next attempt.
 func (b *book) again(f *flight, now time.Time) {
 	b.stats.Retries++
-	n := f.attempt - b.attempts[f.key]
+	n := f.attempt - b.spent[f.key].attempt
 	f.due = now.Add(b.retryDelay << min(n-1, 10))
 	f.attempt++
 	f.delivery, f.seq, f.missing, f.phase, f.started = 0, 0, 0, phaseWaiting, time.Time{}
@@ -191,16 +248,19 @@ func (b *book) again(f *flight, now time.Time) {
 
 // conclude makes r the end of f.
 func (b *book) conclude(f *flight, r *wireResult, now time.Time) verdictOn {
-	delete(b.flights, f.key)
 	p := judge(f.print.tests, f.req.Tree, r)
+	if f.recheck {
+		delete(b.flights, f.key)
+		b.stats.RunTime += r.Ran
+		return verdictOn{differs: b.compare(f, &p)}
+	}
 	var out verdictOn
 	if p.Trusted {
-		c := cacheEntry{V: wireVersion, Key: f.key, Tree: r.Tree, Report: r.Report, Worker: r.Worker, Ran: r.Ran}
-		b.results[f.key] = c
-		delete(b.attempts, f.key)
-		out.store = &c
+		delete(b.flights, f.key)
+		r.Key = f.key
+		out.store, out.recheck = b.keep(r), b.recheck(f)
 	} else {
-		b.attempts[f.key] = f.attempt
+		b.retire(f)
 	}
 	b.stats.RunTime += r.Ran
 	if len(f.waiters) == 0 {
@@ -222,8 +282,16 @@ func (b *book) finish(e *entry, p milepost.Probe, cached bool, now time.Time) {
 	if cached {
 		p.Total = 0
 	}
+	if e.flight != nil {
+		p.Merge = e.flight.mergeOf(e)
+	}
 	b.count(e, &p, now)
-	e.probe, e.flight = &p, nil
+	b.end(e, &p)
+}
+
+// end makes p final for e.
+func (b *book) end(e *entry, p *milepost.Probe) {
+	e.probe, e.flight = p, nil
 	close(e.done)
 }
 
@@ -281,7 +349,7 @@ func (b *book) lost(held func(seq uint64) bool, now time.Time) (retries []*fligh
 			continue
 		}
 		b.stats.LostMessages++
-		if f.attempt < b.maxAttempts+b.attempts[f.key] {
+		if f.attempt < b.maxAttempts+b.spent[f.key].attempt {
 			b.again(f, now)
 			retries = append(retries, f)
 			continue
@@ -310,20 +378,13 @@ func (b *book) drop(e *entry) (unwanted *flight) {
 	if f == nil {
 		return nil
 	}
-	for i, w := range f.waiters {
-		if w == e {
-			f.waiters = append(f.waiters[:i], f.waiters[i+1:]...)
-			break
-		}
-	}
-	e.probe = &milepost.Probe{ID: e.id, Status: milepost.ProbeCancelled, Continuity: milepost.ContinuityKept, Reason: "nobody waits for it any more"}
-	e.flight = nil
-	close(e.done)
+	b.leaveGroup(f, e)
+	f.waiters = slices.DeleteFunc(f.waiters, func(w *entry) bool { return w == e })
+	b.end(e, &milepost.Probe{ID: e.id, Status: milepost.ProbeCancelled, Continuity: milepost.ContinuityKept, Reason: "nobody waits for it any more"})
 	if len(f.waiters) > 0 || f.phase == phaseRunning {
 		return nil
 	}
-	delete(b.flights, f.key)
-	b.attempts[f.key] = f.attempt
+	b.retire(f)
 	return f
 }
 
@@ -339,5 +400,6 @@ func (b *book) release(episode string) (unwanted []*flight) {
 	}
 	delete(b.episodes, episode)
 	delete(b.ended, episode)
+	delete(b.tails, episode)
 	return unwanted
 }

@@ -24,6 +24,13 @@ func testPrint(t testing.TB) *taskPrint {
 	return p
 }
 
+// bookConfig merges nothing and rechecks nothing.
+func bookConfig(attempts int) ProberConfig {
+	cfg := DefaultProber()
+	cfg.MaxAttempts, cfg.RetryDelay, cfg.Merge, cfg.Recheck = attempts, time.Second, 1, 0
+	return cfg
+}
+
 func request(episode string, kind milepost.ProbeKind, step, tree int) milepost.ProbeRequest {
 	return milepost.ProbeRequest{ID: fmt.Sprintf("%s/%s%d", episode, kind, step), Kind: kind, Episode: episode, Step: step, Tree: treeID(tree)}
 }
@@ -35,16 +42,16 @@ func okResult(f *flight, delivery int, ran time.Duration) *wireResult {
 
 // The episode publishes at 0 and 10, ends at 12; results come at 8 and 20: 8 of 8 and 2 of 10 seconds were hidden by it.
 func TestTimesAreExact(t *testing.T) {
-	b, pr := newBook(3, time.Second, nil), testPrint(t)
-	f := b.request(request("e", milepost.ProbeStep, 0, 1), pr, at(0))
+	b, pr := newBook(bookConfig(3), nil), testPrint(t)
+	f := b.request(request("e", milepost.ProbeStep, 0, 1), pr, true, at(0))
 	b.sent(f, 1, 1)
 	b.started(address{Key: f.key, Attempt: 1, Delivery: 1}, at(3))
 	b.result(okResult(f, 1, 5*time.Second), at(8))
-	g := b.request(request("e", milepost.ProbeStep, 1, 2), pr, at(10))
-	v := b.request(request("e", milepost.ProbeVerdict, 2, 3), pr, at(12))
+	g := b.request(request("e", milepost.ProbeStep, 1, 2), pr, true, at(10))
+	v := b.request(request("e", milepost.ProbeVerdict, 2, 3), pr, true, at(12))
 	b.result(okResult(g, 1, 4*time.Second), at(20)) // the notice of its start was lost: taken at 16
 	b.result(okResult(v, 1, time.Second), at(21))
-	b.request(request("e2", milepost.ProbeStep, 0, 1), pr, at(22)) // from the cache: no time
+	b.request(request("e2", milepost.ProbeStep, 0, 1), pr, true, at(22)) // from the cache: no time
 	s := b.stats
 	want := Stats{Published: 4, Cached: 1, Sent: 1, Trusted: 4, QueueTime: (3 + 6 + 8) * time.Second, RunTime: 10 * time.Second,
 		StepTime: 18 * time.Second, OverlapTime: 10 * time.Second, VerdictTime: 9 * time.Second}
@@ -82,8 +89,8 @@ func TestStatsSubCoversEveryField(t *testing.T) {
 }
 
 func TestRetryDelaysDouble(t *testing.T) {
-	b, pr := newBook(4, time.Second, nil), testPrint(t)
-	f := b.request(request("e", milepost.ProbeStep, 0, 1), pr, at(0))
+	b, pr := newBook(bookConfig(4), nil), testPrint(t)
+	f := b.request(request("e", milepost.ProbeStep, 0, 1), pr, true, at(0))
 	now := at(0)
 	for attempt, delay := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		out := b.result(&wireResult{address: address{Key: f.key, Attempt: attempt + 1, Delivery: 1}, Status: milepost.ProbeInfra, Retry: true}, now)
@@ -111,7 +118,9 @@ func TestBookUnderDisorder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{t: t, b: newBook(3, time.Second, nil), pr: pr, now: t0}
+		cfg := bookConfig(3)
+		cfg.Merge, cfg.MergeBehind, cfg.Recheck = 3, 0, .5
+		w := &world{t: t, b: newBook(cfg, nil), pr: pr, now: t0}
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
 			w.event()
@@ -137,9 +146,12 @@ func (w *world) event() {
 	t := w.t
 	switch rapid.IntRange(0, 7).Draw(t, "event") {
 	case 0, 1:
-		kind := rapid.SampledFrom(kinds[:]).Draw(t, "kind")
+		kind := rapid.SampledFrom(kinds[:3]).Draw(t, "kind")
 		r := request(fmt.Sprint("e", rapid.IntRange(0, 3).Draw(t, "episode")), kind, rapid.IntRange(0, 3).Draw(t, "step"), rapid.IntRange(0, 5).Draw(t, "tree"))
-		if f := w.b.request(r, w.pr, w.now); f != nil {
+		if r.Tree != treeID(0) {
+			r.Delta = []milepost.TreeChange{{Path: "f", Mode: 0o100644, Blob: r.Tree}}
+		}
+		if f := w.b.request(r, w.pr, true, w.now); f != nil {
 			w.backlog = append(w.backlog, f)
 		}
 	case 2:
@@ -148,13 +160,19 @@ func (w *world) event() {
 		w.deliver()
 	case 4, 5:
 		if len(w.results) > 0 {
-			w.b.result(w.results[rapid.IntRange(0, len(w.results)-1).Draw(t, "result")], w.now)
+			w.take(*w.results[rapid.IntRange(0, len(w.results)-1).Draw(t, "result")])
 		}
 	case 6:
 		w.b.lost(func(seq uint64) bool { return rapid.Bool().Draw(t, "held") }, w.now)
 		w.backlog = append(w.backlog, w.b.due(w.now)...)
 	case 7:
 		w.b.release(fmt.Sprint("e", rapid.IntRange(0, 3).Draw(t, "released")))
+	}
+}
+
+func (w *world) take(r wireResult) {
+	if f := w.b.result(&r, w.now).recheck; f != nil {
+		w.backlog = append(w.backlog, f)
 	}
 }
 
@@ -210,11 +228,16 @@ func (w *world) check() {
 				w.t.Fatalf("%s is open and nothing brings it to an end", id)
 			}
 		}
-		if p := e.probe; p != nil && p.Trusted && (p.Tree != e.tree || !reflect.DeepEqual(p.Report, reportOf(e.tree))) {
+		if p := e.probe; p != nil && p.Trusted && (p.Merge == nil && p.Tree != e.tree || !reflect.DeepEqual(p.Report, reportOf(p.Tree))) {
 			w.t.Fatalf("%s got the report of another tree: %+v", id, p)
 		}
+		w.checkMerge(id, e)
 	}
+	rechecks := 0
 	for key, f := range w.b.flights {
+		if f.recheck {
+			rechecks++
+		}
 		if _, ok := w.b.results[key]; ok {
 			w.t.Fatalf("key %s is cached and in flight", key)
 		}
@@ -223,6 +246,30 @@ func (w *world) check() {
 				w.t.Fatalf("%s waits for a flight that is not its own", e.id)
 			}
 		}
+	}
+	if rechecks != w.b.rechecks {
+		w.t.Fatalf("%d second runs, counted %d", rechecks, w.b.rechecks)
+	}
+}
+
+// checkMerge expects what credit demands of a merge group: consecutive steps, complete, with one probe.
+func (w *world) checkMerge(id string, e *entry) {
+	if e.probe == nil || e.probe.Merge == nil {
+		return
+	}
+	m := *e.probe.Merge
+	if m.Size < 2 || m.Size > 3 || m.Index < 0 || m.Index >= m.Size {
+		w.t.Fatalf("%s: %+v", id, m)
+	}
+	last := w.b.entries[m.ID]
+	if last == nil || last.probe == nil || last.probe.Merge == nil {
+		return // asked for again meanwhile, with another tree
+	}
+	if a, b := *e.probe, *last.probe; a.Tree != b.Tree || a.Status != b.Status || a.Trusted != b.Trusted || b.Merge.Index != m.Size-1 || a.Trusted && b.Tree != last.tree {
+		w.t.Fatalf("%s %+v and the last of its group %+v", id, a, b)
+	}
+	if n, k := id[len(id)-1], m.ID[len(m.ID)-1]; int(k)-int(n) != m.Size-1-m.Index {
+		w.t.Fatalf("%s is part %d of %d of %s", id, m.Index, m.Size, m.ID)
 	}
 }
 
@@ -235,8 +282,8 @@ func (w *world) settle() {
 			w.publish()
 		}
 		for _, f := range w.b.flights {
-			w.b.result(&wireResult{address: address{Key: f.key, Attempt: f.attempt, Delivery: f.delivery + 1}, Status: milepost.ProbeCompleted,
-				Tree: f.req.Tree, Report: reportOf(f.req.Tree)}, w.now)
+			w.take(wireResult{address: address{Key: f.key, Attempt: f.attempt, Delivery: f.delivery + 1}, Status: milepost.ProbeCompleted,
+				Tree: f.req.Tree, Report: reportOf(f.req.Tree)})
 		}
 		w.check()
 	}

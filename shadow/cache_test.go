@@ -79,7 +79,7 @@ func TestFullDiskIsReportedAndMadeGood(t *testing.T) {
 	p := r.newProber(WithErrors(func(err error) { reported = append(reported, err) }))
 	disk := &fullDisk{room: 10}
 	p.mu.Lock()
-	p.cache = &cacheFile{w: disk}
+	p.cache = &cacheFile{lineFile{w: disk}}
 	p.mu.Unlock()
 	r.startWorker(&fakeRunner{})
 	for i := range 2 {

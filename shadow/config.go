@@ -129,6 +129,7 @@ type ProberConfig struct {
 	Run       string `yaml:"-"` // id of the run
 	Epoch     uint64 `yaml:"-"` // higher with every start of the run, from 1; older epochs are ignored
 	CacheFile string `yaml:"-"` // the result cache in the run folder; "" = in memory only
+	FlakyFile string `yaml:"-"` // the flaky tests found, in the run folder; "" = in memory only
 
 	Mode        Mode          `yaml:"mode"`         // shadow (beside the agent), synchronous (the agent waits, for comparison) or off
 	Streams     StreamConfig  `yaml:"streams"`      // the JetStream streams of the run
@@ -137,12 +138,19 @@ type ProberConfig struct {
 	Backlog     int           `yaml:"backlog"`      // probes accepted and not yet on the stream; beyond it publishing fails
 	InlineLimit int           `yaml:"inline_limit"` // bytes of blobs in one message; what is above goes through the object store
 	Reconcile   time.Duration `yaml:"reconcile"`    // how often requests are compared with the stream to find lost ones
+
+	// Merge is the most consecutive edits to the same files that one probe verifies while the queue is behind; 1 = never.
+	Merge int `yaml:"merge"`
+	// MergeBehind is how many probes must wait for each slot of the workers for the queue to be behind; 0 = it always is.
+	MergeBehind float64 `yaml:"merge_behind"`
+	// Recheck is the share of the states that are tested a second time, behind everything else, to find flaky tests.
+	Recheck float64 `yaml:"recheck"`
 }
 
 // DefaultProber returns the defaults; Run and Epoch must be set.
 func DefaultProber() ProberConfig {
 	return ProberConfig{Mode: ModeShadow, Streams: DefaultStreams(), MaxAttempts: 3, RetryDelay: 500 * time.Millisecond,
-		Backlog: 1 << 16, InlineLimit: 256 << 10, Reconcile: 5 * time.Second}
+		Backlog: 1 << 16, InlineLimit: 256 << 10, Reconcile: 5 * time.Second, Merge: 5, MergeBehind: 8, Recheck: .02}
 }
 
 // Validate reports the first bad field. Errors: KindInvalid.
@@ -163,6 +171,12 @@ func (c ProberConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "backlog %d is below 1", c.Backlog)
 	case c.InlineLimit < 0:
 		return milepost.E(op, milepost.KindInvalid, "inline_limit %d is negative", c.InlineLimit)
+	case c.Merge < 1 || c.Merge > 5:
+		return milepost.E(op, milepost.KindInvalid, "merge %d is not within 1..5 (1 = never)", c.Merge)
+	case !(c.MergeBehind >= 0 && c.MergeBehind <= 1e6):
+		return milepost.E(op, milepost.KindInvalid, "merge_behind %v is not within 0..1000000", c.MergeBehind)
+	case !(c.Recheck >= 0 && c.Recheck <= 1):
+		return milepost.E(op, milepost.KindInvalid, "recheck %v is not within 0..1", c.Recheck)
 	case c.Reconcile < 50*time.Millisecond:
 		return milepost.E(op, milepost.KindInvalid, "reconcile %s is below 50ms", c.Reconcile)
 	}

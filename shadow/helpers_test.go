@@ -93,6 +93,7 @@ func newRig(t *testing.T, listen bool) *rig {
 	r.prober.Streams = r.worker.Streams
 	r.prober.Run, r.prober.Epoch = "run-1", 1
 	r.prober.RetryDelay, r.prober.Reconcile = 10*time.Millisecond, 100*time.Millisecond
+	r.prober.Recheck = 0 // a test that counts runs says so itself
 	r.task = testTask(t.TempDir())
 	return r
 }

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -19,8 +20,8 @@ type BlobGetter interface {
 // Prober is the orchestrator's side of shadow probing. It is safe for concurrent use.
 //
 // Invariants:
-//   - mu guards book, cache, backlog, prints, tasks and heard; nothing that can block (network, channel) happens under
-//     it, except the append to the cache file.
+//   - mu guards book, cache, flaky, backlog, prints, tasks and heard; nothing that can block (network, channel) happens under
+//     it, except the append to the files of the run folder.
 //   - Publish only touches memory. Four publishers carry the backlog to the stream; a flight is carried by one of them.
 //   - A result is acknowledged after the book has taken it: an orchestrator that is busy or dies loses none.
 //   - One epoch of a run owns its results. When a newer epoch takes over, this one stops, and Err says why.
@@ -37,6 +38,7 @@ type Prober struct {
 	mu      sync.Mutex
 	book    *book
 	cache   *cacheFile
+	flaky   *flakyFile
 	backlog [len(kinds)][]*flight
 	queued  int
 	prints  map[string]*taskPrint
@@ -106,20 +108,13 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	if err != nil {
 		return nil, err
 	}
-	file, cached, bad := &cacheFile{}, []cacheEntry(nil), 0
-	if cfg.CacheFile != "" {
-		if file, cached, bad, err = openCache(cfg.CacheFile); err != nil {
-			return nil, err
-		}
+	book, cache, flaky, err := openFiles(cfg, o.onErr)
+	if err != nil {
+		return nil, err
 	}
 	p := &Prober{cfg: cfg, names: n, nc: nc, js: js, objs: newObjects(store, cfg.Streams.MaxAge, o.now), blobs: blobs, opts: o,
-		book: newBook(cfg.MaxAttempts, cfg.RetryDelay, cached), cache: file, prints: map[string]*taskPrint{},
+		book: book, cache: cache, flaky: flaky, prints: map[string]*taskPrint{},
 		tasks: map[string]*milepost.Task{}, heard: map[string]heardWorker{}, more: make(chan struct{}, 1)}
-	p.book.waits = cfg.Mode == ModeSynchronous
-	if bad > 0 {
-		p.book.stats.CacheErrors += bad
-		o.onErr(milepost.E(op, milepost.KindCorrupt, "%d lines of %s could not be read and are probed again", bad, cfg.CacheFile))
-	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if err := p.subscribe(); err != nil {
 		_ = p.Close()
@@ -131,6 +126,33 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	p.wg.Go(func() { p.receiveLoop(results) })
 	p.wg.Go(p.tickLoop)
 	return p, nil
+}
+
+// openFiles opens what the run folder keeps of earlier starts and makes the book of it. Errors: KindUnavailable.
+func openFiles(cfg ProberConfig, onErr func(error)) (b *book, cache *cacheFile, flaky *flakyFile, err error) {
+	unread := func(bad int, path string) {
+		if bad > 0 {
+			b.stats.CacheErrors += bad
+			onErr(milepost.E("shadow: new prober", milepost.KindCorrupt, "%d lines of %s could not be read and are passed over", bad, path))
+		}
+	}
+	cache, flaky = &cacheFile{}, &flakyFile{}
+	var cached []cacheEntry
+	bad := 0
+	if cfg.CacheFile != "" {
+		if cache, cached, bad, err = openCache(cfg.CacheFile); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	b = newBook(cfg, cached)
+	unread(bad, cfg.CacheFile)
+	if cfg.FlakyFile != "" {
+		if flaky, bad, err = openFlaky(cfg.FlakyFile, b); err != nil {
+			return nil, nil, nil, errors.Join(err, cache.close())
+		}
+		unread(bad, cfg.FlakyFile)
+	}
+	return b, cache, flaky, nil
 }
 
 // Publish takes a request and returns at once: verification happens elsewhere. In mode off, steps are ignored; in mode
@@ -149,8 +171,9 @@ func (p *Prober) Publish(ctx context.Context, r milepost.ProbeRequest) error {
 	return p.publish(r, false)
 }
 
-// publish is Publish under the lock; force lets a barrier, which is bounded by its batch, exceed the backlog.
-func (p *Prober) publish(r milepost.ProbeRequest, force bool) error {
+// publish is Publish under the lock. For a barrier, which is bounded by its batch, the backlog has no limit, and each step
+// gets a probe of its own.
+func (p *Prober) publish(r milepost.ProbeRequest, barrier bool) error {
 	const op = "shadow: publish"
 	if p.stopped != nil {
 		return p.stopped
@@ -158,7 +181,7 @@ func (p *Prober) publish(r milepost.ProbeRequest, force bool) error {
 	if err := checkRequest(r); err != nil {
 		return err
 	}
-	if p.queued >= p.cfg.Backlog && !force {
+	if p.queued >= p.cfg.Backlog && !barrier {
 		return milepost.E(op, milepost.KindLimit, "%d requests wait for the stream already", p.queued)
 	}
 	print := p.prints[r.Task.ID]
@@ -169,9 +192,16 @@ func (p *Prober) publish(r milepost.ProbeRequest, force bool) error {
 		}
 		p.prints[r.Task.ID], p.tasks[r.Task.ID] = print, r.Task
 	}
-	f := p.book.request(r, print, p.opts.now())
-	if f != nil {
-		p.enqueue(f)
+	f := p.book.request(r, print, !barrier, p.opts.now())
+	if f == nil {
+		return nil
+	}
+	p.enqueue(f)
+	if old := f.replaces; old != nil {
+		f.replaces = nil
+		if old.seq != 0 {
+			p.deleteSeqs([]uint64{old.seq})
+		}
 	}
 	return nil
 }
@@ -181,8 +211,8 @@ func checkRequest(r milepost.ProbeRequest) error {
 	switch {
 	case r.ID == "":
 		return milepost.E(op, milepost.KindInvalid, "the request has no id")
-	case kindIndex(r.Kind) < 0:
-		return milepost.E(op, milepost.KindInvalid, "request %s: kind %q is not one of %v", r.ID, r.Kind, kinds)
+	case kindIndex(r.Kind) < 0 || r.Kind == kindRecheck:
+		return milepost.E(op, milepost.KindInvalid, "request %s: kind %q is not one of %v", r.ID, r.Kind, kinds[:len(kinds)-1])
 	case r.Task == nil:
 		return milepost.E(op, milepost.KindInvalid, "request %s: no task", r.ID)
 	case len(r.Task.Tests) == 0:
@@ -246,6 +276,16 @@ func (p *Prober) workers() (out []WorkerInfo) {
 	return out
 }
 
+// countSlots tells the book what the workers can do. Under the lock.
+func (p *Prober) countSlots() {
+	p.book.slots = 0
+	for _, w := range p.workers() {
+		if !w.Drains {
+			p.book.slots += w.Slots
+		}
+	}
+}
+
 // Err says why the prober has stopped, nil while it works. Errors: KindConflict when a newer epoch took over, KindCanceled
 // after Close.
 func (p *Prober) Err() error {
@@ -280,8 +320,8 @@ func (p *Prober) Close() error {
 	p.wg.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.cache.close()
-	p.cache = &cacheFile{}
+	err := errors.Join(p.cache.close(), p.flaky.close())
+	p.cache, p.flaky = &cacheFile{}, &flakyFile{}
 	return milepost.Wrap("shadow: close prober", milepost.KindUnavailable, err)
 }
 

@@ -107,9 +107,11 @@ func (p *Prober) arrived(f *flight, attempt int, seq uint64) {
 	p.mu.Lock()
 	p.book.sent(f, attempt, seq)
 	gone := p.book.flights[f.key] != f
-	p.mu.Unlock()
 	if gone { // released meanwhile, or its result was faster: then the message is gone already
 		p.deleteSeqs([]uint64{seq})
+	}
+	p.mu.Unlock()
+	if gone {
 		return
 	}
 	_ = p.nc.Publish(p.names.wake(), nil) // idle workers look by themselves too
@@ -198,14 +200,12 @@ func (p *Prober) deleteMessages(unwanted []*flight) {
 			seqs = append(seqs, f.seq)
 		}
 	}
-	p.mu.Unlock()
+	defer p.mu.Unlock()
 	p.deleteSeqs(seqs)
 }
 
-// deleteSeqs deletes messages in the background. A failure costs a worker's time and nothing else.
+// deleteSeqs deletes messages in the background. A failure costs a worker's time and nothing else. Under the lock.
 func (p *Prober) deleteSeqs(seqs []uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if len(seqs) == 0 || p.stopped != nil {
 		return
 	}

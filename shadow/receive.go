@@ -49,6 +49,7 @@ func (p *Prober) onWorker(m *nats.Msg) {
 		return
 	}
 	p.heard[w.Name] = heardWorker{w.WorkerInfo, p.opts.now()}
+	p.countSlots()
 }
 
 // receiveLoop consumes results until the prober stops, and begins anew when the server lost its streams.
@@ -140,7 +141,7 @@ func (p *Prober) onResult(m jetstream.Msg) {
 	_ = m.Ack() // a lost acknowledgement brings a duplicate, which is counted and dropped
 }
 
-// take gives a result to the book. The error is of the cache file; the result is safe in memory then.
+// take gives a result to the book. The error is of a file in the run folder; the result is safe in memory then.
 func (p *Prober) take(r *wireResult) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,14 +150,20 @@ func (p *Prober) take(r *wireResult) error {
 		return nil
 	}
 	out := p.book.result(r, p.opts.now())
-	if out.store == nil {
-		return nil
+	if out.recheck != nil {
+		p.enqueue(out.recheck)
 	}
-	if err := p.cache.add(*out.store); err != nil {
+	var err error
+	if out.store != nil {
+		err = p.cache.add(*out.store)
+	}
+	if out.differs != nil {
+		err = errors.Join(err, p.flaky.add(out.differs))
+	}
+	if err != nil {
 		p.book.stats.CacheErrors++
-		return err
 	}
-	return nil
+	return err
 }
 
 // tickLoop publishes retries when they are due and looks for lost messages.
@@ -174,6 +181,7 @@ func (p *Prober) tickLoop() {
 			for _, f := range p.book.due(p.opts.now()) {
 				p.enqueue(f)
 			}
+			p.countSlots() // workers that fell silent count no more
 			p.mu.Unlock()
 		case <-look.C:
 			p.reconcile()

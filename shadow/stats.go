@@ -15,12 +15,13 @@ import "time"
 //
 // HiddenShare compares wall-clock time with a sum of latencies that ran in parallel, so it flatters a wide batch;
 // OverlapShare does not, and RunTime (the work itself) is beside them. Baselines, cached and late probes
-// are in none of these sums.
+// are in none of these sums, and neither are second runs but for RunTime.
 type Stats struct {
 	Published   int `json:"published"`   // requests taken from Publish, Baseline and Fill
 	Republished int `json:"republished"` // of them, by Fill, because this epoch had not seen them
 	Cached      int `json:"cached"`      // answered from the cache at once
 	Coalesced   int `json:"coalesced"`   // joined a probe of the same key that was under way
+	Merged      int `json:"merged"`      // probes saved: the step is verified together with the one behind it
 	Sent        int `json:"sent"`        // messages on the stream, retries included
 
 	Trusted   int `json:"trusted"`   // final and trusted
@@ -38,9 +39,13 @@ type Stats struct {
 	StaleEpoch    int `json:"stale_epoch"`    // results of an older epoch
 	Duplicates    int `json:"duplicates"`     // results of probes that were final already
 	Corrupt       int `json:"corrupt"`        // messages that could not be read
-	AfterBarrier  int `json:"after_barrier"`  // results that came when nobody waited any more; the cache has them
+	AfterBarrier  int `json:"after_barrier"`  // results that came when nobody waited any more; if trusted, the cache has them
 	PublishErrors int `json:"publish_errors"` // failed tries to reach the stream
-	CacheErrors   int `json:"cache_errors"`   // failed writes of the cache file
+	CacheErrors   int `json:"cache_errors"`   // failed writes of the files in the run folder: results, flaky tests
+
+	Rechecked     int `json:"rechecked"`      // states of the sample that were run twice, both runs trusted
+	Disagreed     int `json:"disagreed"`      // of them, states on which some test gave two answers
+	RecheckFailed int `json:"recheck_failed"` // second runs that were not trusted: nothing to compare
 
 	Backlog  int `json:"backlog"`   // accepted, not yet on the stream
 	InFlight int `json:"in_flight"` // probes without a result
@@ -63,7 +68,8 @@ func (s Stats) Sub(before Stats) Stats {
 		{&s.Late, &before.Late}, {&s.Cancelled, &before.Cancelled}, {&s.Retries, &before.Retries},
 		{&s.LostMessages, &before.LostMessages}, {&s.Redelivered, &before.Redelivered}, {&s.Fenced, &before.Fenced},
 		{&s.StaleEpoch, &before.StaleEpoch}, {&s.Duplicates, &before.Duplicates}, {&s.Corrupt, &before.Corrupt},
-		{&s.AfterBarrier, &before.AfterBarrier}, {&s.PublishErrors, &before.PublishErrors}, {&s.CacheErrors, &before.CacheErrors},
+		{&s.Merged, &before.Merged}, {&s.Rechecked, &before.Rechecked}, {&s.Disagreed, &before.Disagreed},
+		{&s.RecheckFailed, &before.RecheckFailed}, {&s.AfterBarrier, &before.AfterBarrier}, {&s.PublishErrors, &before.PublishErrors}, {&s.CacheErrors, &before.CacheErrors},
 	} {
 		*c.a -= *c.b
 	}
@@ -83,6 +89,14 @@ func (s Stats) HiddenShare() float64 {
 		return 1
 	}
 	return max(0, 1-float64(s.BarrierWait)/float64(total))
+}
+
+// FlakyShare is the share of the states run twice on which some test gave two answers; 0 where none was.
+func (s Stats) FlakyShare() float64 {
+	if s.Rechecked == 0 {
+		return 0
+	}
+	return float64(s.Disagreed) / float64(s.Rechecked)
 }
 
 // OverlapShare is the share of step verification that ran beside the episode's own work, within 0..1; 1 where no step was

@@ -14,12 +14,12 @@ import (
 	"github.com/milepost-rl/milepost"
 )
 
-// kinds are the kinds of probe in the order in which workers serve them.
-var kinds = [...]milepost.ProbeKind{milepost.ProbeBaseline, milepost.ProbeVerdict, milepost.ProbeStep}
+// kinds are the queues in the order in which workers serve them; requests may have all but the last.
+var kinds = [...]milepost.ProbeKind{milepost.ProbeBaseline, milepost.ProbeVerdict, milepost.ProbeStep, kindRecheck}
 
 // names gives the names of streams and subjects under a prefix P; RUN is the run's id as one subject token.
 //
-//	stream P-probes   work queue   P.probe.KIND.RUN     one durable consumer per kind: "baseline", "verdict", "step"
+//	stream P-probes   work queue   P.probe.KIND.RUN     one durable consumer per kind: "baseline", "verdict", "step", "recheck"
 //	stream P-results  work queue   P.result.RUN.EPOCH   one durable consumer per epoch: "RUN-EPOCH", filter P.result.RUN.>
 //	stream P-epochs   limits       P.epoch.RUN          the last message of each subject is the run's epoch
 //	stream P-dead     limits       P.dead.KIND.RUN      requests set aside: undecodable, or fatal to their workers

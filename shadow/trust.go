@@ -53,10 +53,6 @@ func knownStatus(s milepost.ProbeStatus) bool {
 	return false
 }
 
-func lateProbe(id string, why string) *milepost.Probe {
-	return &milepost.Probe{ID: id, Status: milepost.ProbeLate, Continuity: milepost.ContinuityKept, Reason: why}
-}
-
 func abridge(list []string, n int) string {
 	if len(list) > n {
 		return strings.Join(list[:n], ", ") + ", …"

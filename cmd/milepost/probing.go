@@ -22,8 +22,8 @@ type probing struct {
 	stop   func() error
 }
 
-// openProbing connects run (an id that is unique among all runs on a cluster) in its epoch. Its cache and the embedded
-// server's files lie below dir. Tasks are those that a resumed batch may name.
+// openProbing connects run (an id that is unique among all runs on a cluster) in its epoch. Its cache, the flaky tests found
+// and the embedded server's files lie below dir. Tasks are those that a resumed batch may name.
 func openProbing(ctx context.Context, cfg configs.Run, w *world, dir, run string, epoch uint64, tasks []*milepost.Task, warn func(error)) (p *probing, err error) {
 	p = &probing{stop: func() error { return nil }}
 	defer func() {
@@ -39,7 +39,8 @@ func openProbing(ctx context.Context, cfg configs.Run, w *world, dir, run string
 		byID[t.ID] = t
 	}
 	prober := cfg.Probes.Prober
-	prober.Run, prober.Epoch, prober.CacheFile = run, epoch, filepath.Join(dir, "probes.jsonl")
+	prober.Run, prober.Epoch = run, epoch
+	prober.CacheFile, prober.FlakyFile = filepath.Join(dir, "probes.jsonl"), filepath.Join(dir, "flaky.jsonl")
 	p.Prober, err = shadow.NewProber(ctx, p.nc, prober, w.blobs,
 		shadow.WithBases(w.bases), shadow.WithErrors(warn),
 		shadow.WithTasks(func(id string) (*milepost.Task, error) {
