@@ -103,8 +103,21 @@ func TestPaper(t *testing.T) {
 	if !reflect.DeepEqual(c.Credit, want) {
 		t.Errorf("credit is %+v, want %+v", c.Credit, want)
 	}
-	if c.Schedule.GroupSize != 16 || c.Schedule.GroupsPerUpdate != 12 || c.Schedule.KeepGroup != "outcome" {
-		t.Errorf("sampling is %d x %d, %s", c.Schedule.GroupSize, c.Schedule.GroupsPerUpdate, c.Schedule.KeepGroup)
+	if s := c.Schedule; s.GroupSize != 16 || s.GroupsPerUpdate != 12 || s.Sampling != credit.DefaultSampling(milepost.BugRepair) {
+		t.Errorf("sampling is %d x %d, %+v", s.GroupSize, s.GroupsPerUpdate, s.Sampling)
+	}
+}
+
+// TestQuickstartSamplesPlainly: without a sampling section nothing is replaced, oversampled or retired.
+func TestQuickstartSamplesPlainly(t *testing.T) {
+	for _, name := range []string{"quickstart", "e2e_real", "reference"} {
+		c, err := configs.Load(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := c.Schedule.Sampling; s.Dynamic() || s != credit.PlainSampling() {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }
 

@@ -106,9 +106,48 @@ func TestRetirement(t *testing.T) {
 	}{
 		{repair, .97, 0, false}, {repair, .97, 1, true}, {repair, .9, 9, false},
 		{repair, .03, 1, false}, {repair, .03, 2, true}, {generation, 0, 2, false}, {generation, 0, 3, true},
+		{PlainSampling(), 1, 9, false}, {PlainSampling(), 0, 9, false},
 	} {
 		if got := c.s.Retired(c.rate, c.rejections); got != c.want {
 			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestSamplingNumbers(t *testing.T) {
+	repair := DefaultSampling(milepost.BugRepair)
+	for needed, want := range map[int]int{1: 2, 2: 3, 3: 5, 12: 18} {
+		if got := repair.Dispatch(needed); got != want {
+			t.Errorf("%d needed: %d dispatched, want %d", needed, got, want)
+		}
+	}
+	if got := repair.Bound(12); got != 120 {
+		t.Errorf("bound %d, want 120", got)
+	}
+	repair.MaxGroups = 20
+	if got := repair.Bound(12); got != 20 {
+		t.Errorf("bound %d, want 20", got)
+	}
+	for field, s := range map[string]Sampling{
+		"":                             PlainSampling(),
+		"sampling.oversample is 0.5":   {Criterion: CriterionOutcome, Oversample: .5},
+		"sampling.max_groups is -1":    {Criterion: CriterionOutcome, Oversample: 1, MaxGroups: -1},
+		"sampling.easy_after is -1":    {Criterion: CriterionOutcome, Oversample: 1, EasyAfter: -1},
+		"sampling.hard_after is -1":    {Criterion: CriterionOutcome, Oversample: 1, HardAfter: -1},
+		"sampling.hard_rate is 1.5":    {Criterion: CriterionOutcome, Oversample: 1, HardRate: 1.5},
+		"sampling.easy_rate is -1; al": {Criterion: CriterionOutcome, Oversample: 1, EasyRate: -1},
+	} {
+		err := s.Validate()
+		if (err == nil) != (field == "") || err != nil && !strings.Contains(err.Error(), field) {
+			t.Errorf("%+v: %v, want %q", s, err, field)
+		}
+	}
+	for name, c := range map[string]struct {
+		s    Sampling
+		want bool
+	}{"plain": {PlainSampling(), false}, "paper": {DefaultSampling(milepost.BugRepair), true}, "retiring only": {Sampling{Oversample: 1, HardAfter: 1}, true}, "surplus only": {Sampling{Oversample: 1.1}, true}} {
+		if got := c.s.Dynamic(); got != c.want {
+			t.Errorf("%s is dynamic: %v", name, got)
 		}
 	}
 }

@@ -20,6 +20,11 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
+	}
+	if unwanted(ctx) {
+		return cancelled(spec, nil)
+	}
+	if ctx.Err() != nil {
 		return completion{err: milepost.Wrap("orchestrator: episode", milepost.KindCanceled, ctx.Err())}
 	}
 	if spec.Purpose == PurposeTrain && spec.Attempt == 0 {
@@ -30,8 +35,11 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 		}()
 	}
 	ep, err := r.deps.Rollouts.Run(ctx, task, spec)
+	if unwanted(ctx) {
+		return cancelled(spec, ep)
+	}
 	if err == nil && ctx.Err() != nil {
-		err = ctx.Err() // a cancelled episode is not journaled: it will be run again
+		err = ctx.Err() // the run is stopping: the episode is not journaled and will be run again
 	}
 	if err != nil {
 		return completion{err: milepost.Wrap("orchestrator: episode", milepost.KindInternal, err)}
@@ -39,15 +47,19 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 	return completion{episode: ep, event: Event{Type: EventEpisodeEnded, Episode: ep.ID, Status: ep.Status}}
 }
 
-// outage is an error where c is the last episode of a batch of which infrastructure left nothing. It is not journaled:
+// outage is an error where c is the last episode of a batch, or of a batch's worth of episodes, of which infrastructure
+// left nothing. It is not journaled:
 // the run stops instead of passing over update after update, and when resumed tries this episode again.
 func (r *Runner) outage(c completion) error {
 	done, total := r.machine.Progress()
+	if r.machine.Phase() == PhaseRolling {
+		total = min(total, r.cfg.GroupsPerUpdate*r.cfg.GroupSize) // not those that dynamic sampling has put in their place
+	}
 	if !lost(c.episode.Status) || c.command.Episode.Retry < r.cfg.MaxRetries || done+1 < total {
 		return nil
 	}
 	for _, d := range r.ended {
-		if !lost(d.episode.Status) {
+		if !d.lost {
 			return nil
 		}
 	}
@@ -62,7 +74,7 @@ func (r *Runner) collect(specs []EpisodeSpec) ([]*milepost.Episode, error) {
 		if d == nil {
 			return nil, milepost.E("orchestrator: collect", milepost.KindCorrupt, "episode %s is journaled but not in %s", s.ID, r.folder.Path("episodes", batchFile(r.batch)+".part"))
 		}
-		out[i] = d.episode
+		out[i] = d.record.Episode
 	}
 	return out, nil
 }

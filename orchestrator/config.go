@@ -9,7 +9,7 @@ import (
 
 // Config is the schedule of a run: how much is sampled, when it is evaluated, when it ends.
 type Config struct {
-	GroupsPerUpdate int `yaml:"groups_per_update"` // tasks sampled for one update
+	GroupsPerUpdate int `yaml:"groups_per_update"` // tasks sampled for one update; with sampling.replace, groups that train
 	GroupSize       int `yaml:"group_size"`        // episodes of each
 	Concurrency     int `yaml:"concurrency"`       // episodes under way at once
 	MaxRetries      int `yaml:"max_retries"`       // times an episode lost to infrastructure is run again
@@ -30,8 +30,8 @@ type Config struct {
 	// EvalSeed draws the evaluations, so that runs of several seeds share them; 0 = run.seed.
 	EvalSeed int64 `yaml:"eval_seed"`
 
-	// KeepGroup says which groups train: advantage (some |A_t| > 1e-9) or outcome (rewards differ). The rest is dropped.
-	KeepGroup string `yaml:"keep_group"`
+	// Sampling says which groups train, what replaces the others, and when a task is drawn no more.
+	Sampling credit.Sampling `yaml:"sampling"`
 	// Barrier bounds how long a finished batch waits for its probes; what is late then is untrusted, not zero.
 	Barrier time.Duration `yaml:"barrier"`
 	// CheckpointEvery is the number of updates between trainer checkpoints; batches since the last are replayed on resume.
@@ -51,7 +51,7 @@ func DefaultConfig() Config {
 	return Config{
 		GroupsPerUpdate: 12, GroupSize: 16, Concurrency: 32, MaxRetries: 2,
 		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1, EvalBefore: true, Final: FinalBest,
-		KeepGroup: credit.CriterionAdvantage, Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
+		Sampling: credit.PlainSampling(), Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
 	}
 }
 
@@ -80,8 +80,14 @@ func (c Config) Validate() error {
 	if c.Final != FinalBest && c.Final != FinalLast {
 		return milepost.E(op, milepost.KindInvalid, "schedule.final is %q; allowed: best, last", c.Final)
 	}
-	if c.KeepGroup != credit.CriterionAdvantage && c.KeepGroup != credit.CriterionOutcome {
-		return milepost.E(op, milepost.KindInvalid, "schedule.keep_group is %q; allowed: advantage, outcome", c.KeepGroup)
+	if err := c.Sampling.Validate(); err != nil {
+		return err
+	}
+	if n := c.Sampling.MaxGroups; n != 0 && n < c.GroupsPerUpdate {
+		return milepost.E(op, milepost.KindInvalid, "schedule.sampling.max_groups is %d; allowed: 0, or %d (schedule.groups_per_update) and more", n, c.GroupsPerUpdate)
+	}
+	if c.Sampling.Replace && c.Sampling.Criterion == credit.CriterionOutcome && c.GroupSize < 2 {
+		return milepost.E(op, milepost.KindInvalid, "schedule.group_size is 1; allowed: 2 or more where schedule.sampling replaces groups by outcome, since one outcome never differs")
 	}
 	return c.Retention.Validate()
 }

@@ -14,6 +14,7 @@ const (
 	EventStarted      EventType = "started"       // the run (or a resumed epoch of it) begins
 	EventEpisodeEnded EventType = "episode_ended" // an episode is on disk
 	EventEvaluated    EventType = "evaluated"     // an evaluation's verdicts are on disk
+	EventGroupJudged  EventType = "group_judged"  // a group has its probes and credit and is on disk
 	EventFinalised    EventType = "finalised"     // a batch has its probes and credit and is on disk
 	EventTrained      EventType = "trained"       // the update step is done
 	EventPushed       EventType = "pushed"        // the servers have the weights and the canary agreed
@@ -28,12 +29,16 @@ type Event struct {
 	Episode string                 `json:"episode,omitempty"` // episode_ended
 	Status  milepost.EpisodeStatus `json:"status,omitempty"`  // episode_ended
 	Eval    string                 `json:"eval,omitempty"`    // evaluated: name of the evaluation
-	Rate    float64                `json:"rate,omitempty"`    // evaluated: resolved share, in [0,1]
-	Graded  int                    `json:"graded,omitempty"`  // evaluated: episodes with a verdict
+	Rate    float64                `json:"rate,omitempty"`    // evaluated, group_judged: resolved share, in [0,1]
+	Graded  int                    `json:"graded,omitempty"`  // evaluated, group_judged: episodes with a verdict
+
+	Group     string `json:"group,omitempty"`     // group_judged
+	Kept      bool   `json:"kept,omitempty"`      // group_judged: it is worth an update by the criterion
+	Cancelled bool   `json:"cancelled,omitempty"` // group_judged: judging was given up, the group is not needed any more
 
 	Update     int    `json:"update,omitempty"`     // finalised, trained: index from 1
 	Rows       int    `json:"rows,omitempty"`       // finalised: training sequences; 0 = the update is skipped
-	Tokens     int64  `json:"tokens,omitempty"`     // finalised: tokens sampled for the batch, dropped groups included
+	Tokens     int64  `json:"tokens,omitempty"`     // finalised: tokens sampled for the batch, dropped and cancelled groups included
 	Batch      string `json:"batch,omitempty"`      // finalised: path within the run folder
 	SHA256     string `json:"sha256,omitempty"`     // finalised: of the batch file
 	Checkpoint string `json:"checkpoint,omitempty"` // trained: path within the run folder, "" when none was due
@@ -61,9 +66,11 @@ type EpisodeSpec struct {
 // CommandType names what the runner is asked to do.
 type CommandType string
 
-// The commands. The runner answers each with exactly one event, except stop.
+// The commands. The runner answers each with exactly one event, except stop and cancel.
 const (
 	CommandEpisode  CommandType = "episode"
+	CommandJudge    CommandType = "judge"    // barrier and credit of one ended group, for the criterion of dynamic sampling
+	CommandCancel   CommandType = "cancel"   // end outstanding commands early; each still answers with its own event
 	CommandEvaluate CommandType = "evaluate" // grade and store the ended episodes of an evaluation
 	CommandFinalise CommandType = "finalise" // barrier, credit, batch
 	CommandTrain    CommandType = "train"
@@ -76,13 +83,19 @@ type Command struct {
 	Type     CommandType
 	Episode  EpisodeSpec   // episode
 	Eval     string        // evaluate
-	Episodes []EpisodeSpec // evaluate, finalise: the specs whose episodes count (last retry of each), in order
-	Update   int           // finalise, train
-	Version  int32         // push: version to serve; its weights are those of the update of that number
-	Batch    string        // train: path of the batch within the run folder
-	SHA256   string        // train: of the batch file
-	Load     bool          // push: the trainer has other weights and must load these first, for the canary
-	Reason   string        // stop
+	Group    string        // judge
+	Episodes []EpisodeSpec // evaluate, judge, finalise: the specs whose episodes count (last retry of each), in order
+	Sampling *Sampled      // finalise: what dynamic sampling made of each group; nil where it is off
+	Keys     []string      // cancel: of the commands to end
+	// Cancelled marks an outstanding episode or judge command that nobody needs any more: a resumed run answers it as
+	// cancelled and does not begin it.
+	Cancelled bool
+	Update    int    // finalise, train
+	Version   int32  // push: version to serve; its weights are those of the update of that number
+	Batch     string // train: path of the batch within the run folder
+	SHA256    string // train: of the batch file
+	Load      bool   // push: the trainer has other weights and must load these first, for the canary
+	Reason    string // stop
 }
 
 // Key identifies a command among the outstanding ones.
@@ -92,12 +105,16 @@ func (c Command) Key() string {
 		return "episode " + c.Episode.ID
 	case CommandEvaluate:
 		return "evaluate " + c.Eval
+	case CommandJudge:
+		return judgeKey(c.Group)
 	case CommandPush:
 		return pushKey(c.Version)
 	default:
 		return updateKey(c.Type, c.Update)
 	}
 }
+
+func judgeKey(group string) string { return "judge " + group }
 
 func pushKey(version int32) string { return fmt.Sprintf("push v%d", version) }
 

@@ -105,19 +105,20 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	if err != nil {
 		return completion{err: err}
 	}
+	cancelSurplus(eps, c.Sampling)
 	if err := fillProbes(ctx, r.deps.Probes, eps, r.cfg.Barrier); err != nil {
 		return completion{err: err}
 	}
 	barrier := r.deps.Now().Sub(rolled)
-	inputs, err := r.inputs(ctx, eps)
+	inputs, err := r.inputsOf(ctx, c, eps)
 	if err != nil {
 		return completion{err: err}
 	}
-	assigned, asking, err := r.assign(ctx, c.Update, inputs)
+	assigned, asking, err := r.creditOf(ctx, c, inputs)
 	if err != nil {
 		return completion{err: err}
 	}
-	records, rows := r.batchRows(inputs, assigned)
+	records, rows := r.batchRows(inputs, assigned, c.Sampling)
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows), Tokens: sampledTokens(eps)}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")
@@ -129,6 +130,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 		return completion{err: err}
 	}
 	metrics := batchMetrics(records)
+	samplingMetrics(metrics, c.Sampling)
 	metrics["time_rollout_s"] = rolled.Sub(r.rollStart).Seconds()
 	metrics["time_barrier_s"] = barrier.Seconds()
 	if asking > 0 {
@@ -142,6 +144,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	if len(rows) == 0 {
 		s.Line = "batch without any signal: no update"
 	}
+	s.Line += short(c.Sampling, r.cfg.GroupsPerUpdate)
 	for _, w := range assigned.Warnings {
 		s.Line += "\n  " + w
 	}
@@ -192,20 +195,26 @@ func sampledTokens(eps []*milepost.Episode) int64 {
 	return n
 }
 
-// batchRows pairs episodes with their credit, drops groups by the configured criterion and lays the rest out as rows.
-func (r *Runner) batchRows(inputs []credit.Input, assigned credit.Result) ([]EpisodeRecord, []Row) {
+// batchRows pairs episodes with their credit, drops groups by the configured criterion, or as dynamic sampling did while
+// they were judged, and lays the rest out as rows.
+func (r *Runner) batchRows(inputs []credit.Input, assigned credit.Result, sampled *Sampled) ([]EpisodeRecord, []Row) {
 	credits := assigned.Episodes
-	keep := keptGroups(r.cfg.KeepGroup, inputs, credits)
+	keep := sampled.kept()
+	if sampled == nil {
+		keep = keptGroups(r.cfg.Sampling.Criterion, inputs, credits)
+	}
 	records := make([]EpisodeRecord, len(inputs))
 	var rows []Row
 	for i, in := range inputs {
 		ep := in.Episode
 		rec := EpisodeRecord{Episode: ep, Purpose: PurposeTrain, Credit: &credits[i], Baseline: in.Baseline, Values: narrow(in.Values)}
 		switch {
+		case sampled.surplus(ep.Group):
+			rec.Dropped = "group cancelled: enough were kept"
 		case credits[i].Excluded:
 			rec.Dropped = string(ep.Status)
 		case !keep[ep.Group]:
-			rec.Dropped = "group without signal by " + r.cfg.KeepGroup
+			rec.Dropped = "group without signal by " + r.cfg.Sampling.Criterion
 		default:
 			rows = append(rows, episodeRows(ep, credits[i], tokenCredit(assigned, i))...)
 		}

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"fmt"
 	"hash/fnv"
-	"math/rand/v2"
 	"sort"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -41,6 +40,7 @@ const (
 type slot struct {
 	spec  EpisodeSpec
 	ended bool
+	group *group // under dynamic sampling, else nil
 }
 
 // Machine is the pure core of a synchronous run: generation, barrier, update, push, and evaluation around them.
@@ -48,7 +48,7 @@ type slot struct {
 // Invariants, held by the tests over random interleavings: every dispatched episode ends exactly once or is retried
 // under a new id; a batch is finalised once, trained once, and only after each of its episodes ended; weights are
 // pushed before anything is sampled after an update; nothing is outstanding in phase done; an event that answers no
-// outstanding command is refused and changes nothing.
+// outstanding command is refused and changes nothing. Those of dynamic sampling stand in sampling.go.
 type Machine struct {
 	cfg   Config
 	tasks Tasks
@@ -61,6 +61,8 @@ type Machine struct {
 	evalName    string
 	slots       []*slot
 	outstanding map[string]Command
+	draw        draw
+	sampling    sampling
 
 	bestVersion int32
 	bestRate    float64
@@ -77,7 +79,7 @@ func NewMachine(cfg Config, tasks Tasks, seed uint64) (*Machine, error) {
 	if len(tasks.Train) == 0 && cfg.MaxUpdates > 0 {
 		return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "no training tasks, but schedule.max_updates is %d", cfg.MaxUpdates)
 	}
-	return &Machine{cfg: cfg, tasks: tasks, seed: seed, phase: PhaseIdle, outstanding: map[string]Command{}, bestRate: -1}, nil
+	return &Machine{cfg: cfg, tasks: tasks, seed: seed, phase: PhaseIdle, outstanding: map[string]Command{}, bestRate: -1, draw: newDraw()}, nil
 }
 
 // Phase returns the current phase.
@@ -130,6 +132,11 @@ func (m *Machine) Step(e Event) ([]Command, error) {
 		return nil, nil
 	case EventEpisodeEnded:
 		return m.episodeEnded(e)
+	case EventGroupJudged:
+		if err := m.answer(judgeKey(e.Group)); err != nil {
+			return nil, err
+		}
+		return m.groupJudged(e), nil
 	case EventEvaluated:
 		if err := m.answer("evaluate " + e.Eval); err != nil {
 			return nil, err
@@ -164,10 +171,10 @@ func (m *Machine) answer(key string) error {
 	return nil
 }
 
-// issue records commands as outstanding and returns them. Stop needs no answer.
+// issue records commands as outstanding and returns them. Stop and cancel need no answer.
 func (m *Machine) issue(cs ...Command) []Command {
 	for _, c := range cs {
-		if c.Type != CommandStop {
+		if c.Type != CommandStop && c.Type != CommandCancel {
 			m.outstanding[c.Key()] = c
 		}
 	}
@@ -192,17 +199,4 @@ func derive(seed uint64, parts ...any) int64 {
 		fmt.Fprint(h, "/", p)
 	}
 	return int64(h.Sum64() >> 1)
-}
-
-// pick returns the tasks of update u: consecutive slices of a permutation of the training tasks that is drawn anew
-// each time the tasks are used up, so every task is seen once before any is seen twice.
-func (m *Machine) pick(u int) []string {
-	n, g := len(m.tasks.Train), m.cfg.GroupsPerUpdate
-	out := make([]string, g)
-	for i := range out {
-		k := (u-1)*g + i
-		r := rand.New(rand.NewPCG(uint64(m.seedOf("tasks", k/n)), 1))
-		out[i] = m.tasks.Train[r.Perm(n)[k%n]]
-	}
-	return out
 }

@@ -14,13 +14,14 @@ import (
 // batchMetrics derives the health of a finalised training batch from its records. Every value is documented in
 // docs/metrics.md under the same name.
 func batchMetrics(records []EpisodeRecord) map[string]float64 {
-	var n, infra, reward, resolved, steps, invalid, sampled, tokens, submitted, probes, trusted, late, cached float64
+	var n, infra, cancelled, reward, resolved, steps, invalid, sampled, tokens, submitted, probes, trusted, late, cached float64
 	groups, signal, fromR := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var absR, p float64
 	for _, rec := range records {
 		ep := rec.Episode
-		if ep.Status == milepost.EpisodeInfra || ep.Status == milepost.EpisodeCancelled {
-			infra++
+		if lost(ep.Status) {
+			infra += indicator(ep.Status == milepost.EpisodeInfra)
+			cancelled += indicator(ep.Status == milepost.EpisodeCancelled)
 			continue
 		}
 		n++
@@ -55,7 +56,7 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 		}
 	}
 	return map[string]float64{
-		"episodes": n, "episodes_infra": infra,
+		"episodes": n, "episodes_infra": infra, "episodes_cancelled": cancelled,
 		"reward_mean": ratio(reward, n), "resolved_rate": ratio(resolved, n), "submitted_rate": ratio(submitted, n),
 		"groups": float64(len(groups)), "groups_without_signal": 1 - ratio(float64(len(signal)), float64(len(groups))),
 		"groups_with_r": ratio(float64(len(fromR)), float64(len(groups))),

@@ -9,9 +9,10 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 )
 
-// partFile is the growing file of a batch: one synced zstd frame an episode.
+// partFile is the growing file of a batch: one synced zstd frame an episode as it ended, and one a group once it was
+// judged, with the same episodes and their probes and credit; of an episode the last record holds.
 //
-// Invariant: an episode whose journal event exists is whole in the file, because add returns after the sync and the
+// Invariant: what a journal event tells of is whole in the file, because add returns after the sync and the
 // event is journaled after add. What a crash left behind the last whole frame is cut off on opening.
 type partFile struct {
 	mu sync.Mutex
@@ -45,11 +46,11 @@ func openPart(folder *Folder, batch string) (*partFile, []EpisodeRecord, error) 
 	return &partFile{f: f}, records, nil
 }
 
-// add stores one episode; after an error nothing of it is in the file.
-func (p *partFile) add(r EpisodeRecord) error {
+// add stores an episode, or those of a judged group; after an error nothing of them is in the file.
+func (p *partFile) add(records ...EpisodeRecord) error {
 	const op = "orchestrator: store episode"
 	var buf bytes.Buffer
-	if err := encodeRecords(&buf, r); err != nil {
+	if err := encodeRecords(&buf, records...); err != nil {
 		return err
 	}
 	p.mu.Lock()

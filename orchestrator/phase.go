@@ -61,17 +61,27 @@ func (m *Machine) roll(e Event) []Command {
 	}
 	m.update++
 	m.phase = PhaseRolling
+	if m.cfg.Sampling.Dynamic() {
+		return m.beginSampling()
+	}
 	var specs []EpisodeSpec
-	for g, t := range m.pick(m.update) {
-		group := fmt.Sprintf("u%04d/g%02d", m.update, g)
-		for a := range m.cfg.GroupSize {
-			specs = append(specs, EpisodeSpec{
-				ID: fmt.Sprintf("%s/a%02d", group, a), Group: group, Task: t, Attempt: a, Purpose: PurposeTrain,
-				Update: m.update, Seed: m.seedOf("train", m.update, g, a),
-			})
-		}
+	for g := range m.cfg.GroupsPerUpdate {
+		specs = append(specs, m.groupSpecs(g, m.nextTask())...)
 	}
 	return m.dispatch(specs)
+}
+
+// groupSpecs are the episodes of the g-th group of the update.
+func (m *Machine) groupSpecs(g int, task string) []EpisodeSpec {
+	group := fmt.Sprintf("u%04d/g%02d", m.update, g)
+	specs := make([]EpisodeSpec, m.cfg.GroupSize)
+	for a := range specs {
+		specs[a] = EpisodeSpec{
+			ID: fmt.Sprintf("%s/a%02d", group, a), Group: group, Task: task, Attempt: a, Purpose: PurposeTrain,
+			Update: m.update, Seed: m.seedOf("train", m.update, g, a),
+		}
+	}
+	return specs
 }
 
 // stopRule returns why no further update is begun, or "".
@@ -85,6 +95,8 @@ func (m *Machine) stopRule(e Event) string {
 		return fmt.Sprintf("max_tokens: %d of %d sampled tokens are used", m.tokens, m.cfg.MaxTokens)
 	case m.cfg.Patience > 0 && m.sinceBest >= m.cfg.Patience:
 		return fmt.Sprintf("patience: %d validations without a better rate than %.3f", m.sinceBest, m.bestRate)
+	case m.tasksLeft() == 0:
+		return m.noTasks()
 	}
 	return ""
 }
@@ -109,11 +121,14 @@ func (m *Machine) episodeEnded(e Event) ([]Command, error) {
 	var retry []Command
 	for _, s := range m.slots {
 		if s.spec.ID == e.Episode {
-			if lost(e.Status) && s.spec.Retry < m.cfg.MaxRetries {
+			if lost(e.Status) && s.spec.Retry < m.cfg.MaxRetries && s.group.needed() {
 				s.spec = retried(s.spec)
 				retry = append(retry, Command{Type: CommandEpisode, Episode: s.spec})
 			} else {
 				s.ended = true
+			}
+			if s.group != nil {
+				return append(m.issue(retry...), m.groupEpisodeEnded(s.group)...), nil
 			}
 		}
 		if !s.ended {
@@ -143,10 +158,7 @@ func retried(s EpisodeSpec) EpisodeSpec {
 }
 
 func (m *Machine) batchEnded() []Command {
-	specs := make([]EpisodeSpec, len(m.slots))
-	for i, s := range m.slots {
-		specs[i] = s.spec
-	}
+	specs := specsOf(m.slots)
 	if m.phase == PhaseRolling {
 		m.phase = PhaseFinalising
 		return m.issue(Command{Type: CommandFinalise, Update: m.update, Episodes: specs})

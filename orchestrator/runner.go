@@ -18,7 +18,8 @@ import (
 // Invariants: one goroutine (Run's) owns the machine and the batch; every other goroutine only sends completions to
 // it. An event is journaled before the machine sees it. A command that fails stops the run, which can then be resumed:
 // the command is still outstanding. An episode that ends because the run is stopping is not journaled, so it is run
-// again. No goroutine outlives Run.
+// again; one that ends because dynamic sampling cancelled it is, with status cancelled. A judged group is on disk, with
+// probes, baseline and credit, before its event is journaled. No goroutine outlives Run.
 type Runner struct {
 	cfg     Config
 	folder  *Folder
@@ -38,15 +39,21 @@ type Runner struct {
 	before    map[string]float64      // probe totals when the batch began
 	rollStart time.Time
 
+	cancels     map[string]context.CancelCauseFunc // of the commands under way, by key; the loop's own
 	completions chan completion
 	slots       chan struct{}
 	wg          sync.WaitGroup
 	stopReason  string
 }
 
+// episodeDone is an ended episode. What record points to belongs to the command that was given it; the loop reads lost.
 type episodeDone struct {
-	spec    EpisodeSpec
-	episode *milepost.Episode
+	record EpisodeRecord
+	lost   bool // infrastructure had ended it
+}
+
+func doneOf(r EpisodeRecord) *episodeDone {
+	return &episodeDone{record: r, lost: lost(r.Episode.Status)}
 }
 
 // completion is what a command's goroutine sends to the loop.
@@ -54,7 +61,8 @@ type completion struct {
 	command Command
 	event   Event
 	episode *milepost.Episode
-	status  Status // Line and Metrics to report, if any
+	judged  []EpisodeRecord // of a judged group
+	status  Status          // Line and Metrics to report, if any
 	err     error
 }
 
@@ -69,7 +77,7 @@ func NewRunner(cfg Config, folder *Folder, seed uint64, split Tasks, tasks []*mi
 	}
 	r := &Runner{
 		cfg: cfg, folder: folder, deps: deps, engine: engine, machine: m,
-		tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion),
+		tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion), cancels: map[string]context.CancelCauseFunc{},
 		slots: make(chan struct{}, cfg.Concurrency),
 	}
 	for _, t := range tasks {
@@ -170,14 +178,14 @@ func (r *Runner) complete(ctx context.Context, c completion) error {
 	if c.err != nil {
 		return c.err
 	}
+	r.release(c.command.Key())
 	if c.episode != nil {
 		if err := r.outage(c); err != nil {
 			return err
 		}
-		if err := r.part.add(EpisodeRecord{Episode: c.episode, Purpose: c.command.Episode.Purpose}); err != nil {
-			return err
-		}
-		r.ended[c.episode.ID] = &episodeDone{spec: c.command.Episode, episode: c.episode}
+	}
+	if err := r.keep(c); err != nil {
+		return err
 	}
 	cs, err := r.apply(c.event)
 	if err != nil {
@@ -213,14 +221,23 @@ func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
 		return err
 	}
 	for _, c := range cs {
-		if c.Type == CommandStop {
+		switch c.Type {
+		case CommandStop:
 			r.stopReason = c.Reason
 			continue
+		case CommandCancel:
+			r.cancel(c.Keys)
+			continue
 		}
+		group, err := r.groupOf(c)
+		if err != nil {
+			return err
+		}
+		own := r.hold(ctx, c)
 		r.wg.Add(1)
 		go func() {
 			defer r.wg.Done()
-			done := r.do(ctx, c)
+			done := r.do(own, c, group)
 			done.command = c
 			select {
 			case r.completions <- done:
@@ -231,11 +248,14 @@ func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
 	return nil
 }
 
-// do carries out one command; it runs in a goroutine of its own.
-func (r *Runner) do(ctx context.Context, c Command) completion {
+// do carries out one command under a context of its own; it runs in a goroutine of its own. group is what a judge
+// command judges.
+func (r *Runner) do(ctx context.Context, c Command, group []*milepost.Episode) completion {
 	switch c.Type {
 	case CommandEpisode:
 		return r.runEpisode(ctx, c.Episode)
+	case CommandJudge:
+		return r.runJudge(ctx, c, group)
 	case CommandEvaluate:
 		return r.runEvaluate(ctx, c)
 	case CommandFinalise:
@@ -274,7 +294,7 @@ func (r *Runner) openBatch(cs []Command) error {
 	r.batch, r.part, r.ended = name, part, map[string]*episodeDone{}
 	r.before, r.rollStart = r.deps.Probes.Stats(), r.deps.Now()
 	for _, rec := range records {
-		r.ended[rec.Episode.ID] = &episodeDone{episode: rec.Episode}
+		r.ended[rec.Episode.ID] = doneOf(rec) // a judged episode follows the one that ended
 	}
 	return nil
 }
@@ -291,7 +311,7 @@ func batchOf(cs []Command) string {
 			}
 		case CommandEvaluate:
 			name = c.Eval
-		case CommandFinalise:
+		case CommandJudge, CommandFinalise:
 			name = updateBatch(c.Update)
 		}
 	}

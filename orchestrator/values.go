@@ -11,8 +11,8 @@ import (
 	"github.com/milepost-rl/milepost/credit"
 )
 
-// Values of a value head, for estimators that need them (ppo_gae). They are asked for once an update, by the weights that
-// the update begins with, before advantages are known. What comes back is kept twice: in the batch file, so that a
+// Values of a value head, for estimators that need them (ppo_gae). They are asked for once an update, or once a group where
+// groups are judged one by one, of the weights that the update begins with, before advantages are known. What comes back is kept twice: in the batch file, so that a
 // replayed update is the same update, and in the episode records, so that credit can be derived again.
 
 // checkValuer refuses a learner that cannot give what the estimator needs.
@@ -27,7 +27,7 @@ func checkValuer(engine *credit.Engine, learner Learner) error {
 // assign computes the credit of an update, whitening included; asking is the time that the trainer took for values.
 func (r *Runner) assign(ctx context.Context, update int, inputs []credit.Input) (assigned credit.Result, asking time.Duration, err error) {
 	start := r.deps.Now()
-	if err := r.fillValues(ctx, update, inputs); err != nil {
+	if err := r.fillValues(ctx, updateBatch(update), inputs); err != nil {
 		return credit.Result{}, 0, err
 	}
 	if credit.NeedsValues(r.engine.Config().Estimator) {
@@ -40,8 +40,8 @@ func (r *Runner) assign(ctx context.Context, update int, inputs []credit.Input) 
 }
 
 // fillValues sets Input.Values of the episodes that train, where the estimator needs values. The file that carries their
-// tokens to the trainer lies beside the batch for as long as the call takes.
-func (r *Runner) fillValues(ctx context.Context, update int, inputs []credit.Input) error {
+// tokens to the trainer lies beside the batch, under a name of its own, for as long as the call takes.
+func (r *Runner) fillValues(ctx context.Context, name string, inputs []credit.Input) error {
 	const op = "orchestrator: values"
 	if !credit.NeedsValues(r.engine.Config().Estimator) {
 		return nil
@@ -60,7 +60,7 @@ func (r *Runner) fillValues(ctx context.Context, update int, inputs []credit.Inp
 	if len(rows) == 0 {
 		return nil
 	}
-	path := r.folder.Path("batches", updateBatch(update)+".values")
+	path := r.folder.Path("batches", name+".values")
 	sum, err := r.deps.Learner.WriteBatch(path, rows)
 	if err != nil {
 		return err

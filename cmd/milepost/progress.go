@@ -103,9 +103,13 @@ func (p *progress) report(s orchestrator.Status) {
 		}
 		return
 	}
-	switch s.Line {
+	first, rest, more := strings.Cut(s.Line, "\n")
+	switch first {
 	case "batch":
 		p.keep(s.Metrics)
+		if more {
+			p.line("%s", rest)
+		}
 	case "update":
 		p.keep(s.Metrics)
 		p.line("%s", p.updateLine(s))
