@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,9 +147,10 @@ func readIDs(path string) ([]string, error) {
 	}
 }
 
-// Rules reads what a run's saved configuration says of credit: the section credit, over the defaults, and
-// schedule.keep_group. Errors: not_found without config.yaml, invalid where a field is wrong.
-func (f *Folder) Rules() (rules credit.Config, keepGroup string, err error) {
+// Rules reads what a run's saved configuration says of credit: the section credit, over the defaults, and the criterion
+// of schedule.sampling, which older runs have as schedule.keep_group. Errors: not_found without config.yaml, invalid
+// where a field is wrong.
+func (f *Folder) Rules() (rules credit.Config, criterion string, err error) {
 	const op = "orchestrator: read credit rules"
 	path := f.Path("config.yaml")
 	b, err := os.ReadFile(path)
@@ -159,14 +161,16 @@ func (f *Folder) Rules() (rules credit.Config, keepGroup string, err error) {
 		Credit   credit.Config `yaml:"credit"`
 		Schedule struct {
 			KeepGroup string `yaml:"keep_group"`
+			Sampling  struct {
+				Criterion string `yaml:"criterion"`
+			} `yaml:"sampling"`
 		} `yaml:"schedule"`
 	}{Credit: credit.Default()}
-	c.Schedule.KeepGroup = DefaultConfig().KeepGroup
 	if err := yaml.Unmarshal(b, &c); err != nil {
 		return credit.Config{}, "", milepost.E(op, milepost.KindInvalid, "%s: %v", path, err)
 	}
 	if err := c.Credit.Validate(); err != nil {
 		return credit.Config{}, "", milepost.E(op, milepost.KindInvalid, "%s: %w", path, err)
 	}
-	return c.Credit, c.Schedule.KeepGroup, nil
+	return c.Credit, cmp.Or(c.Schedule.Sampling.Criterion, c.Schedule.KeepGroup, DefaultConfig().Sampling.Criterion), nil
 }

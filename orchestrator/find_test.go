@@ -90,6 +90,10 @@ func TestRules(t *testing.T) {
 		}
 	}
 	write("credit:\n  estimator: rloo\n  milestone:\n    w_ver: 0.5\n    read: null\nschedule:\n  keep_group: outcome\n")
+	if _, keep, err := f.Rules(); err != nil || keep != credit.CriterionOutcome {
+		t.Errorf("an older run keeps groups by %s, %v", keep, err)
+	}
+	write("credit:\n  estimator: rloo\n  milestone:\n    w_ver: 0.5\n    read: null\nschedule:\n  sampling:\n    criterion: outcome\n")
 	c, keep, err := f.Rules()
 	if err != nil || keep != credit.CriterionOutcome || c.Estimator != "rloo" || *c.Milestone.WVer != .5 || c.Milestone.Read != 1 || c.Eps != 1e-6 {
 		t.Errorf("%+v, %s, %v", c, keep, err)
