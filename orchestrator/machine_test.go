@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +21,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden scenarios")
 
 // TestScenarios plays testdata/scenarios/*.txt: lines that begin with "> " are events, the lines below are what the
-// machine answers. Run with -rewrite to record answers anew, then read the difference.
+// machine answers; "> resume" feeds a new machine with the events so far. Run with -rewrite to record answers anew, then read the difference.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	if err != nil || len(files) == 0 {
@@ -49,6 +51,7 @@ func play(t *testing.T, text string) string {
 	cfg := DefaultConfig()
 	tasks := Tasks{}
 	var m *Machine
+	var log []Event
 	var out bytes.Buffer
 	sc := bufio.NewScanner(strings.NewReader(text))
 	for sc.Scan() {
@@ -61,6 +64,20 @@ func play(t *testing.T, text string) string {
 			for _, f := range strings.Fields(line)[1:] {
 				setScenarioField(t, &cfg, &tasks, f)
 			}
+		case line == "> resume": // a new machine is fed with the events so far
+			fmt.Fprintln(&out, line)
+			var err error
+			if m, err = NewMachine(cfg, tasks, 1); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range log {
+				if _, err := m.Step(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range m.Outstanding() {
+				fmt.Fprintf(&out, "  outstanding: %s, cancelled %v\n", describe(c), c.Cancelled)
+			}
 		case strings.HasPrefix(line, "> "):
 			fmt.Fprintln(&out, line)
 			if m == nil {
@@ -69,7 +86,11 @@ func play(t *testing.T, text string) string {
 					t.Fatal(err)
 				}
 			}
-			cs, err := m.Step(parseEvent(t, line[2:]))
+			e := parseEvent(t, line[2:])
+			cs, err := m.Step(e)
+			if err == nil {
+				log = append(log, e)
+			}
 			for _, c := range cs {
 				fmt.Fprintln(&out, "  "+describe(c))
 			}
@@ -99,6 +120,16 @@ func setScenarioField(t *testing.T, cfg *Config, tasks *Tasks, field string) {
 		cfg.Patience = n
 	case "retries":
 		cfg.MaxRetries = n
+	case "replace":
+		cfg.Sampling.Replace = v == "true"
+	case "oversample":
+		cfg.Sampling.Oversample, _ = strconv.ParseFloat(v, 64)
+	case "max_groups":
+		cfg.Sampling.MaxGroups = n
+	case "easy_after":
+		cfg.Sampling.EasyAfter = n
+	case "hard_after":
+		cfg.Sampling.HardAfter = n
 	case "samples":
 		cfg.EvalSamples, cfg.ValidationSamples = n, n
 	case "train":
@@ -127,6 +158,12 @@ func parseEvent(t *testing.T, line string) Event {
 		case "rate":
 			e.Rate, _ = strconv.ParseFloat(v, 64)
 			e.Graded = 1
+		case "group":
+			e.Group = v
+		case "kept":
+			e.Kept = v == "true"
+		case "cancelled":
+			e.Cancelled = v == "true"
 		case "rows":
 			e.Rows, _ = strconv.Atoi(v)
 		case "update":
@@ -141,12 +178,30 @@ func parseEvent(t *testing.T, line string) Event {
 	return e
 }
 
+// describeSampled says what a finalise command tells of dynamic sampling.
+func describeSampled(s *Sampled) string {
+	if s == nil {
+		return ""
+	}
+	text := ": "
+	for _, id := range slices.Sorted(maps.Keys(s.Fates)) {
+		text += fmt.Sprintf("%s %s, ", id, s.Fates[id])
+	}
+	text += fmt.Sprintf("rounds %d, retired %d", s.Rounds, s.Retired)
+	if s.Short != "" {
+		text += ", " + s.Short
+	}
+	return text
+}
+
 func describe(c Command) string {
 	switch c.Type {
 	case CommandEpisode:
 		return fmt.Sprintf("episode %s task=%s seed=%d", c.Episode.ID, c.Episode.Task, c.Episode.Seed%1000)
-	case CommandEvaluate, CommandFinalise:
-		return fmt.Sprintf("%s of %d episodes", c.Key(), len(c.Episodes))
+	case CommandEvaluate, CommandFinalise, CommandJudge:
+		return fmt.Sprintf("%s of %d episodes", c.Key(), len(c.Episodes)) + describeSampled(c.Sampling)
+	case CommandCancel:
+		return "cancel " + strings.Join(c.Keys, ", ")
 	case CommandPush:
 		return fmt.Sprintf("push v%d load=%v", c.Version, c.Load)
 	case CommandStop:

@@ -12,7 +12,8 @@ import (
 // Invariants, held by TestSamplingInvariants: a group is judged once, after each of its episodes ended, unless it was
 // cancelled before; an update is finalised once, after every dispatched episode ended and every judgement answered,
 // with schedule.groups_per_update kept groups or a stated reason for fewer; what is cancelled stays cancelled, is not
-// retried and never trains; a retired task is drawn no more. All of it follows from the journaled events alone.
+// retried and never trains; a retired task is drawn no more, and no task twice for one update. All of it follows from
+// the journaled events alone.
 
 // Fate is what became of a sampled group.
 type Fate string
@@ -64,7 +65,8 @@ func (g *group) ended() bool {
 
 // sampling is the state of dynamic sampling within an update.
 type sampling struct {
-	groups []*group // in the order of their dispatch
+	groups []*group        // in the order of their dispatch
+	used   map[string]bool // their tasks
 	rounds int
 	short  string
 }
@@ -83,7 +85,7 @@ func newDraw() draw {
 	return draw{pass: -1, rejections: map[string]int{}, retired: map[string]bool{}}
 }
 
-// nextTask draws a task that is not retired; there must be one.
+// nextTask draws a task that is neither retired nor used for this update already; there must be one.
 func (m *Machine) nextTask() string {
 	for {
 		d, n := &m.draw, len(m.tasks.Train)
@@ -93,7 +95,7 @@ func (m *Machine) nextTask() string {
 		}
 		task := m.tasks.Train[d.perm[d.next%n]]
 		d.next++
-		if !d.retired[task] {
+		if !d.retired[task] && !m.sampling.used[task] {
 			return task
 		}
 	}
@@ -101,6 +103,17 @@ func (m *Machine) nextTask() string {
 
 // tasksLeft is the number of training tasks that are not retired.
 func (m *Machine) tasksLeft() int { return len(m.tasks.Train) - len(m.draw.retired) }
+
+// unused is the number of those that are not used for this update either.
+func (m *Machine) unused() int {
+	n := m.tasksLeft()
+	for task := range m.sampling.used {
+		if !m.draw.retired[task] {
+			n--
+		}
+	}
+	return n
+}
 
 func (m *Machine) noTasks() string {
 	return fmt.Sprintf("no_tasks: all %d training tasks are retired, each too easy or too hard to learn from", len(m.tasks.Train))
@@ -111,28 +124,32 @@ func (m *Machine) Retired() int { return len(m.draw.retired) }
 
 // beginSampling dispatches the first groups of an update, the speculative ones included.
 func (m *Machine) beginSampling() []Command {
-	m.slots, m.sampling = m.slots[:0], sampling{}
+	m.slots, m.sampling = m.slots[:0], sampling{used: map[string]bool{}}
 	return m.sample(m.cfg.GroupsPerUpdate)
 }
 
-// sample dispatches groups for so many that are still needed, within max_groups and while there are tasks. None is the
-// end of sampling: the reason is noted.
+// sample dispatches groups for so many that are still needed, within max_groups and while there are further tasks. None
+// is the end of sampling: the reason is noted.
 func (m *Machine) sample(needed int) []Command {
 	s := &m.sampling
-	most := m.cfg.Sampling.Bound(m.cfg.GroupsPerUpdate)
-	n := min(m.cfg.Sampling.Dispatch(needed), most-len(s.groups))
+	bound := m.cfg.Sampling.Bound(m.cfg.GroupsPerUpdate)
+	n := min(m.cfg.Sampling.Dispatch(needed), bound-len(s.groups), m.unused())
 	switch {
 	case m.tasksLeft() == 0:
 		s.short = m.noTasks()
-		return nil
+	case m.unused() == 0:
+		s.short = fmt.Sprintf("no_tasks: each of the %d training tasks that are not retired was sampled", m.tasksLeft())
 	case n <= 0:
 		s.short = fmt.Sprintf("max_groups: %d groups were sampled", len(s.groups))
+	}
+	if n <= 0 {
 		return nil
 	}
 	s.rounds++
 	var cs []Command
 	for range n {
 		task := m.nextTask()
+		s.used[task] = true
 		specs := m.groupSpecs(len(s.groups), task)
 		g := &group{id: specs[0].Group, task: task}
 		for _, spec := range specs {
