@@ -123,7 +123,8 @@ func (w *world) Push(_ context.Context, _ int32, dir string) (map[string]float64
 	return map[string]float64{"canary_gap_mean": 0}, err
 }
 
-func newTestRun(t *testing.T, dir string, w *world, checkpointEvery int) *Runner {
+// testFolder is a run folder in dir with a model that the fake trainer can load, and the default engine.
+func testFolder(t *testing.T, dir string) (*Folder, *credit.Engine) {
 	t.Helper()
 	model := filepath.Join(dir, "model")
 	if err := errors.Join(os.MkdirAll(model, 0o755), os.WriteFile(filepath.Join(model, "state"), []byte("[]"), 0o644)); err != nil {
@@ -137,6 +138,12 @@ func newTestRun(t *testing.T, dir string, w *world, checkpointEvery int) *Runner
 	if err != nil {
 		t.Fatal(err)
 	}
+	return folder, engine
+}
+
+func newTestRun(t *testing.T, dir string, w *world, checkpointEvery int) *Runner {
+	t.Helper()
+	folder, engine := testFolder(t, dir)
 	cfg := DefaultConfig()
 	cfg.GroupsPerUpdate, cfg.GroupSize, cfg.MaxUpdates, cfg.EvalEvery, cfg.CheckpointEvery = 2, 2, 4, 2, checkpointEvery
 	var tasks []*milepost.Task
