@@ -177,17 +177,22 @@ func (r *Runner) creditOf(ctx context.Context, c Command, inputs []credit.Input)
 		return credit.Result{}, 0, err
 	}
 	var train []credit.Input
-	var part credit.Result // its steps and tokens are those of assigned
+	var part credit.Result // its steps are those of assigned
+	var of []int           // index of each in assigned
 	for i, in := range inputs {
 		if c.Sampling.Fates[in.Episode.Group] != FateKept {
 			continue
 		}
-		train, part.Episodes = append(train, in), append(part.Episodes, assigned.Episodes[i])
+		train, part.Episodes, of = append(train, in), append(part.Episodes, assigned.Episodes[i]), append(of, i)
 		if assigned.Tokens != nil {
 			part.Tokens = append(part.Tokens, assigned.Tokens[i])
 		}
 	}
-	return assigned, 0, r.engine.Whiten(train, &part)
+	err = r.engine.Whiten(train, &part)
+	for k := range part.Tokens {
+		assigned.Tokens[of[k]] = part.Tokens[k]
+	}
+	return assigned, 0, err
 }
 
 // kept returns the groups that train; nil without dynamic sampling.

@@ -43,6 +43,7 @@ type Runner struct {
 	completions chan completion
 	slots       chan struct{}
 	wg          sync.WaitGroup
+	valuing     sync.Mutex // one call of Valuer at a time
 	stopReason  string
 }
 
