@@ -79,7 +79,7 @@ func (d *Data) sampleBatch(f *orchestrator.Folder, name string, tasks map[string
 	rules, keep, err := f.Rules()
 	remark := ""
 	if milepost.KindOf(err) == milepost.KindNotFound {
-		rules, keep, err = credit.Default(), orchestrator.DefaultConfig().KeepGroup, nil
+		rules, keep, err = credit.Default(), orchestrator.DefaultConfig().Sampling.Criterion, nil
 		remark = "the folder has no saved configuration: the rules shown are the defaults"
 	}
 	if err != nil {
