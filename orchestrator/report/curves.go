@@ -19,18 +19,19 @@ type curve struct {
 type panel struct {
 	title  string
 	curves []curve
+	only   string // metric that a run must have for the panel to be shown; "" = always
 }
 
 // panels lists every learning curve. A value that an update does not have leaves a gap.
 var panels = []panel{
-	{"Learning", []curve{
+	{title: "Learning", curves: []curve{
 		{title: "Reward", note: "mean outcome reward of the sampled episodes", metrics: []string{"reward_mean"}},
 		{title: "Resolved rate", note: "share of sampled training episodes", metrics: []string{"resolved_rate"}, share: true},
 		{title: validationTitle, note: "held apart from training, 95 % intervals", share: true},
 		{title: "Groups", note: "share of groups", metrics: []string{"groups_without_signal", "groups_with_r"}, labels: []string{"without signal", "with credit from r"}, share: true},
 		{title: "Credit", note: "mean |r| a step", metrics: []string{"credit_abs_r_mean"}},
 	}},
-	{"Policy and sampler", []curve{
+	{title: "Policy and sampler", curves: []curve{
 		{title: "Entropy", note: "nats a sampled token", metrics: []string{"entropy"}},
 		{title: "Logprob gap to the sampler", note: "|trainer − sampler|, logarithmic", metrics: []string{"logprob_gap_mean", "logprob_gap_max"}, labels: []string{"mean", "max"}, log: true},
 		{title: "KL to the sampler", note: "k3 estimate, nats a token", metrics: []string{"kl_sampler"}},
@@ -38,14 +39,19 @@ var panels = []panel{
 		{title: "Gradient norm", note: "before clipping", metrics: []string{"grad_norm"}},
 		{title: "Canary gap of the push", note: "mean |vLLM − trainer|, logarithmic", metrics: []string{"canary_gap_mean"}, log: true},
 	}},
-	{"Agent", []curve{
+	{title: "Value head", only: "value_loss", curves: []curve{
+		{title: "Value loss", note: "half the squared error, clipped", metrics: []string{"value_loss"}},
+		{title: "Explained variance", note: "of the returns, by the values before the update; 1 is perfect", metrics: []string{"explained_variance"}},
+		{title: "Value clip fraction", note: "share of trained tokens", metrics: []string{"value_clipfrac"}},
+	}},
+	{title: "Agent", curves: []curve{
 		{title: "Invalid calls", note: "share of steps", metrics: []string{"invalid_calls"}},
 		{title: "Turns", note: "mean an episode", metrics: []string{"turns_mean"}},
 		{title: "Tokens", note: "mean an episode", metrics: []string{"tokens_sampled_mean", "tokens_mean"}, labels: []string{"sampled", "all"}},
 		{title: "Submitted", note: "share of episodes that the agent ended", metrics: []string{"submitted_rate"}, share: true},
 		{title: "Lost to infrastructure", note: "episodes, in no statistic", metrics: []string{"episodes_infra"}},
 	}},
-	{"Verification", []curve{
+	{title: "Verification", curves: []curve{
 		{title: "Probes trusted", note: "share of step probes", metrics: []string{"probes_trusted"}, share: true},
 		{title: "Probes late and cached", note: "share of step probes", metrics: []string{"probes_late", "probes_cached"}, labels: []string{"late", "cached"}, share: true},
 		{title: "Verification time hidden", note: "share that the run did not wait for", metrics: []string{"probe_hidden_share", "probe_overlap_share"}, labels: []string{"by any cause", "by the episode's own work"}, share: true},

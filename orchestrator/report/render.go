@@ -70,6 +70,9 @@ func (d *Data) Render(w io.Writer) error {
 	}
 	var shown []shownPanel
 	for _, p := range panels {
+		if p.only != "" && len(series(d.Metrics, p.only, "").Points) == 0 {
+			continue
+		}
 		s := shownPanel{Title: p.title}
 		for _, c := range p.curves {
 			s.Charts = append(s.Charts, d.chart(c))
