@@ -281,7 +281,7 @@ func TestBadStudies(t *testing.T) {
 		`arm "a", seed 1: has finished without an evaluation`:                    func(s *Study) { s.Arms[0].Runs[0].Final = nil },
 		`arm "a", seed 1, final evaluation: task a is -1; allowed: 0 to 1`:       func(s *Study) { s.Arms[0].Runs[0].Final.Tasks["a"][0] = -1 },
 		`arm "a", seed 1, final evaluation: task "a" has no attempts`:            func(s *Study) { s.Arms[0].Runs[0].Final.Tasks["a"] = nil },
-		`start: has no tasks`:                                                    func(s *Study) { s.Start = &orchestrator.Evaluation{} },
+		`start: has no graded attempt`:                                           func(s *Study) { s.Start = &orchestrator.Evaluation{} },
 		`arm "b", trial 2: score is NaN`:                                         func(s *Study) { s.Arms[1].Search[1].Score = nan },
 		`arm "b": learning rate is NaN`:                                          func(s *Study) { s.Arms[1].Rate = nan },
 		`arm "b", seed 1: cost is NaN`:                                           func(s *Study) { s.Arms[1].Runs[0].Cost.Active = nan },

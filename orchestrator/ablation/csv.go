@@ -33,7 +33,9 @@ func (s sheet) bytes() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// WriteCSV writes arms.csv, runs.csv, curves.csv, comparisons.csv and search.csv into dir, each whole or not at all.
+// WriteCSV writes arms.csv, runs.csv, curves.csv (a line a point of a run), comparisons.csv and search.csv into dir, each
+// whole or not at all. Columns NAME_low and NAME_high are the bootstrap interval of column NAME, NAME_t_low and
+// NAME_t_high the t interval over seeds.
 func WriteCSV(dir string, s Study, r Result) error {
 	if err := r.of(s); err != nil {
 		return err

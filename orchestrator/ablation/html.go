@@ -36,11 +36,11 @@ func WriteHTML(w io.Writer, s Study, r Result) error {
 
 // of refuses a result that is not the study's.
 func (r Result) of(s Study) error {
-	same := len(r.Arms) == len(s.Arms) && r.Reference == s.Reference
-	for i := 0; same && i < len(s.Arms); i++ {
-		same = r.Arms[i].Name == s.Arms[i].Name
+	fits := len(r.Arms) == len(s.Arms) && r.Reference == s.Reference
+	for i := 0; fits && i < len(s.Arms); i++ {
+		fits = r.Arms[i].Name == s.Arms[i].Name
 	}
-	if !same {
+	if !fits {
 		return milepost.E("ablation: write", milepost.KindInvalid, "the result is of other arms than the study's; allowed: what Analyse made of this study")
 	}
 	return nil

@@ -133,7 +133,7 @@ func (p Point) validate(place string) error {
 
 func checkEvaluation(place string, e orchestrator.Evaluation) error {
 	if len(e.Tasks) == 0 {
-		return invalid(place, "has no tasks")
+		return invalid(place, "has no graded attempt at any task; it has to be made again")
 	}
 	for _, id := range slices.Sorted(maps.Keys(e.Tasks)) {
 		rewards := e.Tasks[id]
