@@ -66,6 +66,25 @@ func drawEpisode(t *rapid.T, w world, group string, i int, baseline *milepost.Pr
 	return e
 }
 
+// withValues gives each episode one sample with the tokens of its steps in order, and a value for each.
+func withValues(t *rapid.T, inputs []Input) []Input {
+	for i := range inputs {
+		e := inputs[i].Episode
+		var sample milepost.Sample
+		for k := range e.Steps {
+			for range e.Steps[k].TokenEnd - e.Steps[k].TokenStart {
+				sample.Steps = append(sample.Steps, int32(k))
+				inputs[i].Values = append(inputs[i].Values, rapid.Float64Range(-1, 1).Draw(t, "value"))
+			}
+		}
+		e.Samples = []milepost.Sample{sample}
+		if inputs[i].Values == nil {
+			inputs[i].Values = []float64{}
+		}
+	}
+	return inputs
+}
+
 func drawProbe(t *rapid.T, w world, baseline *milepost.Probe, tests int) *milepost.Probe {
 	p := &milepost.Probe{Status: milepost.ProbeCompleted, Trusted: true, Continuity: milepost.ContinuityKept, Report: drawReport(t, tests)}
 	switch rapid.IntRange(0, 9).Draw(t, "probe") {

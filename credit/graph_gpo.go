@@ -6,6 +6,12 @@ import "math"
 // Graph-GPO, arXiv 2605.26684. One directed graph per group over state keys with unit edges; final states of episodes
 // with R > 0 lead to a success node; d is the shortest distance to it, unreachable = 1 + the largest finite d over all
 // nodes; value = scale*gamma^d(next state), the last step leading to the episode's final state.
+//
+// Departures from the authors' recipe (GraphGPO of verl-agent): there the last step of a success leads to the success node
+// itself, without a node for the final state, so every distance is one less and every value larger by 1/gamma; that
+// cancels in the normalisation but for eps, and not under mean. A failed episode that passes through the final state of a
+// success is one edge from it here. The episode part counts each episode once, as in gigpo.go; both parts weigh 1; states
+// are equal or not, without its similarity of texts; its distances relative to the state before are not built.
 func graphGPO(c *Config, g *group, out [][]float64) error {
 	d := c.deviation(sampleStd)
 	r := g.rewards()

@@ -9,6 +9,10 @@ const minLevel = 1e-9
 // groups the steps by their last k states, the current one included; a_k = (return-mean)/(population std + eps), the
 // return that of gigpo; w_k = (k+1)^alpha. Steps with fewer than k states join no group of level k, groups of one drop
 // out, 0 where no level qualifies. There is no episode part.
+//
+// Departures from the authors' recipe (core_hgpo of verl-agent): the sum of weights is divided by as it is, there plus eps;
+// |a_k| <= 1e-9 counts as 0, there exactly 0 does, which rounding decides; its option of the episode's advantage as level
+// 0 is not built.
 func hgpo(c *Config, g *group, out [][]float64) error {
 	current, returns := g.stateIDs(), g.returns(c.StepGamma)
 	weight := make([][]float64, len(out))

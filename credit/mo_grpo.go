@@ -9,7 +9,10 @@ import (
 )
 
 // moGRPO: A = sum over objectives k of (R_k-mean_k)/(std_k+eps). Source: MO-GRPO, arXiv 2509.22047. Every episode of
-// the group must have the same objectives, at least one, all finite; Outcome.Reward is not read.
+// the group must have the same objectives, at least one, all finite; Outcome.Reward is not read. What a run takes as
+// objectives stands in objectives.go. Departures: std with n-1, as grpo and as TRL's normalize_then_sum; an objective on
+// which the group agrees contributes exactly 0; objectives are not weighted, and the sum is not scaled again (TRL divides
+// it once more by its deviation over the batch, which the paper does not).
 func moGRPO(c *Config, g *group, out [][]float64) error {
 	if len(g.episodes) == 0 {
 		return nil

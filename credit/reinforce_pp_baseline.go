@@ -9,7 +9,9 @@ import (
 )
 
 // reinforcePPBaseline: A = R-mean, then whitened over the update's trained tokens. Source: REINFORCE++-baseline in
-// verl. [Engine.Assign] gives A before whitening, as `credit recompute` prints it; [Engine.Whiten] does the rest.
+// verl (arXiv 2501.03262). [Engine.Assign] gives A before whitening, as `credit recompute` prints it; [Engine.Whiten] does
+// the rest. Departures from verl: a group of one gives 0 before whitening, there it keeps its reward; equal values over
+// the whole update give 0.
 func reinforcePPBaseline(c *Config, g *group, out [][]float64) error { return drGRPO(c, g, out) }
 
 // whitenEps is verl's constant in masked_whiten.

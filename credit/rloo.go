@@ -3,7 +3,8 @@ package credit
 import "gonum.org/v1/gonum/floats"
 
 // rloo: A = R - mean of the others. Source: REINFORCE leave-one-out as in the SWE-MILE release: A = (n*R - sum)/(n-1).
-// A group of one has no others and gives 0.
+// verl writes the same as n/(n-1)*(R-mean). Departure from verl: a group of one has no others and gives 0, there it keeps
+// its reward.
 func rloo(_ *Config, g *group, out [][]float64) error {
 	r := g.rewards()
 	if allEqual(r) {
