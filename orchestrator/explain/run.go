@@ -57,7 +57,7 @@ func NewSource(batch string, records []orchestrator.EpisodeRecord, tasks map[str
 			return Source{}, milepost.E("explain: source", milepost.KindCorrupt,
 				"%s: episode %s has no task %q among the run's tasks, or no credit", batch, rec.Episode.ID, rec.Episode.Task)
 		}
-		s.Inputs = append(s.Inputs, credit.Input{Episode: rec.Episode, Task: task, Baseline: rec.Baseline})
+		s.Inputs = append(s.Inputs, rec.Input(task))
 		s.Credits = append(s.Credits, *rec.Credit)
 	}
 	return s, nil
@@ -77,11 +77,11 @@ func FromRecord(s Source, records []orchestrator.EpisodeRecord, i int) (Episode,
 	return e, err
 }
 
-// check derives the credit of an episode anew and says where the recorded one is another. What an estimator takes from
-// the whole update or from a value head is not derived here: then the process terms alone are compared.
+// check derives the credit of an episode anew and says where the recorded one is another. Where A_out is whitened over
+// the whole update, the process terms alone are compared.
 func (s *Source) check(i int) (remark string, err error) {
 	rules := s.Rules
-	whole := !credit.NeedsValues(rules.Estimator) && !credit.Whitened(rules.Estimator)
+	whole := !credit.Whitened(rules.Estimator) && !(credit.NeedsValues(rules.Estimator) && rules.GAEWhiten)
 	if !whole {
 		rules.Estimator = "grpo"
 	}
