@@ -6,6 +6,7 @@
 package dirfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -85,26 +86,41 @@ func (d Dir) ReadDir(p string) ([]driver.FileInfo, error) {
 
 // ReadFile returns content and mode of a regular file of at most limit bytes.
 func (d Dir) ReadFile(p string, limit int64) ([]byte, fs.FileMode, error) {
-	// Without O_NONBLOCK a pipe that a task put there would block the host for ever.
-	f, err := d.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := d.Open(p)
 	if err != nil {
-		return nil, 0, Escapes(err)
+		return nil, 0, err
 	}
 	defer f.Close()
 	return ReadRegular(f, p, limit)
 }
 
-// ReadRegular reads an open file if it is a regular one of at most limit bytes.
-func ReadRegular(f *os.File, p string, limit int64) ([]byte, fs.FileMode, error) {
+// Open opens a file for reading, whatever it is: [Regular] says whether it may be read.
+func (d Dir) Open(p string) (*os.File, error) {
+	// Without O_NONBLOCK a pipe that a task put there would block for ever.
+	f, err := d.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return f, Escapes(err)
+}
+
+// Regular describes an open file; an error where it is no regular one of at most limit bytes.
+func Regular(f *os.File, p string, limit int64) (fs.FileInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is a %s: %w", p, kindName(info.Mode()), driver.ErrNotRegular)
+		return nil, fmt.Errorf("%s is a %s: %w", p, kindName(info.Mode()), driver.ErrNotRegular)
 	}
 	if info.Size() > limit {
-		return nil, 0, fmt.Errorf("%s has %d bytes, more than %d: %w", p, info.Size(), limit, driver.ErrTooLarge)
+		return nil, fmt.Errorf("%s has %d bytes, more than %d: %w", p, info.Size(), limit, driver.ErrTooLarge)
+	}
+	return info, nil
+}
+
+// ReadRegular reads an open file if it is a regular one of at most limit bytes.
+func ReadRegular(f *os.File, p string, limit int64) ([]byte, fs.FileMode, error) {
+	info, err := Regular(f, p, limit)
+	if err != nil {
+		return nil, 0, err
 	}
 	data := make([]byte, 0, info.Size()+1)
 	lr := io.LimitReader(f, limit+1) // it may grow while it is read
@@ -146,6 +162,11 @@ var tempCount atomic.Int64
 // WriteFile writes beside the target and renames, so that a full workspace leaves the old content whole. A link is
 // followed first, inside the workspace, as an editor would.
 func (d Dir) WriteFile(p string, data []byte, mode fs.FileMode) error {
+	return d.WriteFrom(p, bytes.NewReader(data), mode)
+}
+
+// WriteFrom is WriteFile with the content of a reader.
+func (d Dir) WriteFrom(p string, data io.Reader, mode fs.FileMode) error {
 	p, err := d.resolve(p)
 	if err != nil {
 		return err
@@ -179,12 +200,12 @@ func (d Dir) WriteFile(p string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-func (d Dir) writeTemp(tmp string, data []byte, mode fs.FileMode) error {
+func (d Dir) writeTemp(tmp string, data io.Reader, mode fs.FileMode) error {
 	f, err := d.root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	_, err = io.Copy(f, data)
 	if err == nil {
 		err = f.Chmod(mode)
 	}

@@ -149,8 +149,8 @@ type Sandbox interface {
 	// Remove removes a file, a link or a whole directory; fs.ErrNotExist where there is none.
 	Remove(path string) error
 
-	// Changes lists what differs from the base, sorted by path. Paths for which skip holds are left out, and not
-	// entered where they are directories; every directory named .git is. More than max bytes of data: ErrTooLarge.
+	// Changes lists what differs from the base, sorted by path. Paths for which skip holds are left out, with all that
+	// is below them. More than max bytes of data: ErrTooLarge.
 	Changes(ctx context.Context, skip func(path string) bool, max int64) ([]Change, error)
 	// Reset ends every process and brings the workspace back to the base.
 	Reset(ctx context.Context) error

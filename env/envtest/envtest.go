@@ -4,6 +4,8 @@
 //	files.go    file operations, links, walking
 //	changes.go  changes against the base, reset, git data
 //	exec.go     commands: results, limits, long-lived processes
+//	fork.go     snapshots and sandboxes made from them
+//	bench.go    what a sandbox costs, for the drivers' benchmarks
 //	base.go     the base repository that all tests begin with
 //
 // What only a confined driver can promise (escapes, process trees, memory) is tested beside that driver. A new promise of
@@ -83,6 +85,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("ChangesLimit", s.testChangesLimit)
 	t.Run("Reset", s.testReset)
 	t.Run("Git", s.testGit)
+	t.Run("Fork", s.testFork)
 	t.Run("Create", s.testCreate)
 	t.Run("Exec", s.testExec)
 	t.Run("ExecInvalid", s.testExecInvalid)

@@ -292,6 +292,7 @@ func (s *suite) testClosed(t *testing.T) {
 		"Stat":       func() error { _, err := sb.Stat(ctx, "x"); return err },
 		"Walk":       func() error { return sb.Walk(ctx, "", func(env.FileInfo) error { return nil }) },
 		"Changes":    func() error { _, err := sb.Changes(ctx); return err },
+		"Snapshot":   func() error { _, err := sb.Snapshot(ctx); return err },
 		"GitMoved":   func() error { _, err := sb.GitMoved(ctx); return err },
 		"RestoreGit": func() error { return sb.RestoreGit(ctx) },
 		"Reset":      func() error { return sb.Reset(ctx) },
