@@ -313,3 +313,153 @@ func relocate(t *testing.T, dir, was string) {
 		t.Fatal(err)
 	}
 }
+
+// TestSurplusIsCancelled: once enough groups are kept the contexts of what is under way end, an episode's and a
+// judgement's; nothing of it trains, is in a mean or goes on running, and what it sampled counts.
+func TestSurplusIsCancelled(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	w := &samplingWorld{world: &world{started: map[string]int{}}} // without patience: only cancelling ends what is slow
+	r := newSamplingRun(t, t.TempDir(), w, "a", "b", "s", "d")
+	r.cfg.MaxUpdates, r.machine.cfg.MaxUpdates = 1, 1
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := errors.Join(r.Run(ctx), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	records, err := r.folder.ReadEpisodes("u0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled := map[string]int{}
+	for _, rec := range records {
+		if task := rec.Episode.Task; task == "s" || task == "d" {
+			cancelled[task]++
+			if rec.Episode.Status != milepost.EpisodeCancelled || rec.Dropped != "group cancelled: enough were kept" || !rec.Credit.Excluded {
+				t.Errorf("%s: status %s, dropped %q, credit %+v", rec.Episode.ID, rec.Episode.Status, rec.Dropped, rec.Credit)
+			}
+		} else if rec.Dropped != "" {
+			t.Errorf("%s: dropped as %q", rec.Episode.ID, rec.Dropped)
+		}
+	}
+	if cancelled["s"] != 2 || cancelled["d"] != 2 || len(records) != 8 {
+		t.Errorf("cancelled %v of %d episodes", cancelled, len(records))
+	}
+	metrics, err := r.folder.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"groups_sampled": 4, "groups_rejected": 0, "groups_cancelled": 2, "sampling_rounds": 1, "tasks_retired": 0,
+		"episodes": 4, "episodes_cancelled": 4, "episodes_infra": 0, "groups": 2, "resolved_rate": .5, "groups_without_signal": 0} {
+		if got, ok := metrics[1][name]; !ok || got != want {
+			t.Errorf("%s is %g (there: %v), want %g", name, got, ok, want)
+		}
+	}
+	given := 0
+	for _, e := range eventsOf(t, r.folder) {
+		given += int(indicator(e.Cancelled))
+	}
+	if given != 1 || r.Machine().Tokens() != 8 {
+		t.Errorf("%d judgements given up, %d tokens; want 1 and 8", given, r.Machine().Tokens())
+	}
+}
+
+// TestRejectedGroupsAreReplaced: dropped groups stay on record with their reason and are in the means; the tasks retire
+// by the paper's rules, and a run whose tasks are all retired ends and says so.
+func TestRejectedGroupsAreReplaced(t *testing.T) {
+	w := &samplingWorld{world: &world{started: map[string]int{}}}
+	r := newSamplingRun(t, t.TempDir(), w, "e1", "e2", "h1", "a", "h2", "e3", "b")
+	r.machine.cfg.Sampling.Oversample = 1
+	var lines []string
+	r.deps.Report = func(s Status) { lines = append(lines, s.Line) }
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	records, err := r.folder.ReadEpisodes("u0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fates := map[string]string{}
+	for _, rec := range records {
+		fates[rec.Episode.Task] = rec.Dropped
+	}
+	for task, dropped := range fates {
+		if want := map[bool]string{true: "", false: "group without signal by outcome"}[task == "a" || task == "b"]; dropped != want {
+			t.Errorf("task %s was dropped as %q, want %q", task, dropped, want)
+		}
+	}
+	metrics, err := r.folder.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := metrics[1]
+	if len(fates) < 3 || m["groups_rejected"] != float64(len(fates)-2) || m["groups"] != float64(len(fates)) || m["episodes"] != float64(len(records)) || m["sampling_rounds"] < 2 {
+		t.Errorf("fates %v, metrics %v", fates, m)
+	}
+	if got := metrics[2]["tasks_retired"]; got < 3 || int(got) != r.Machine().Retired() {
+		t.Errorf("%g tasks retired, the machine says %d", got, r.Machine().Retired())
+	}
+
+	r = newSamplingRun(t, t.TempDir(), w, "e1", "e2", "e3")
+	r.deps.Report = func(s Status) { lines = append(lines, s.Line) }
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(r.StopReason(), "no_tasks: all 3 training tasks are retired") || !slices.ContainsFunc(lines, func(l string) bool {
+		return strings.HasPrefix(l, "batch without any signal: no update\n0 of 2 groups were kept (no_tasks: ")
+	}) {
+		t.Errorf("stopped by %q; lines %q", r.StopReason(), lines)
+	}
+}
+
+// TestOutageStopsASampledRun: where infrastructure loses every episode the run stops, instead of replacing lost groups
+// without end, and goes on afterwards.
+func TestOutageStopsASampledRun(t *testing.T) {
+	dir := t.TempDir()
+	w := &samplingWorld{world: &world{started: map[string]int{}}, patience: time.Millisecond}
+	down := &outageWorld{world: w.world, down: true}
+	for range 2 {
+		r := newSamplingRun(t, dir, w, mixed...)
+		r.deps.Rollouts = down
+		err := errors.Join(r.Run(context.Background()), r.Close())
+		if milepost.KindOf(err) != milepost.KindUnavailable || !strings.Contains(err.Error(), "every episode of u0001 was lost") {
+			t.Fatalf("during the outage: %v", err)
+		}
+	}
+	if n := len(w.started); n > 200 {
+		t.Errorf("%d episodes were begun during the outage", n)
+	}
+	r := newSamplingRun(t, dir, w, mixed...)
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatalf("after the outage: %v", err)
+	}
+	if r.machine.Phase() != PhaseDone || r.machine.Update() != 2 || r.machine.Retired() > 5 {
+		t.Errorf("phase %s, update %d, %d retired", r.machine.Phase(), r.machine.Update(), r.machine.Retired())
+	}
+}
+
+// TestOverlongEpisodesEarnLess: the length terms of credit.overlong reach the reward, the record and the metrics of a
+// run; whether an episode resolved its task they do not touch.
+func TestOverlongEpisodesEarnLess(t *testing.T) {
+	r := newTestRun(t, t.TempDir(), &world{started: map[string]int{}}, 1)
+	cfg := credit.Default()
+	cfg.Overlong = credit.Overlong{MaxTurns: 2, TurnsBefore: 0} // one turn of two costs a half
+	var err error
+	if r.engine, err = credit.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	records, err := r.folder.ReadEpisodes("u0001")
+	if err != nil || len(records) != 4 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	for _, rec := range records {
+		if o := rec.Episode.Outcome; o.Reward != indicator(rec.Episode.Attempt%2 == 0)-.5 || o.Resolved != (rec.Episode.Attempt%2 == 0) {
+			t.Errorf("%s: %+v", rec.Episode.ID, o)
+		}
+	}
+	if m, err := r.folder.Metrics(); err != nil || m[1]["reward_mean"] != 0 || m[1]["resolved_rate"] != .5 {
+		t.Errorf("metrics %v (%v)", m, err)
+	}
+}
