@@ -35,13 +35,20 @@ func Attempts(purpose Purpose, tasks []*milepost.Task, n int, seed int64) (map[s
 	return byID, specs
 }
 
-// Collect runs episodes with at most concurrency under way, waits for their verdicts and returns them in the order of
-// the specs. Each is told to done as it ends.
-func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[string]*milepost.Task, specs []EpisodeSpec, concurrency int, barrier time.Duration, done func(*milepost.Episode)) ([]*milepost.Episode, error) {
+// Bounds are the limits of a collection outside a run.
+type Bounds struct {
+	Concurrency int           // episodes under way at once, 1 or more
+	MaxRetries  int           // times an episode lost to infrastructure is run again, as schedule.max_retries does in a run
+	Barrier     time.Duration // longest wait for probes at the end
+}
+
+// Collect runs episodes, waits for their verdicts and returns them in the order of the specs. Each is told to done as it
+// ends for good.
+func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[string]*milepost.Task, specs []EpisodeSpec, bounds Bounds, done func(*milepost.Episode)) ([]*milepost.Episode, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := make([]*milepost.Episode, len(specs))
-	slots := make(chan struct{}, concurrency)
+	slots := make(chan struct{}, bounds.Concurrency)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for i, s := range specs {
@@ -52,7 +59,7 @@ func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[st
 		wg.Add(1)
 		go func() {
 			defer func() { <-slots; wg.Done() }()
-			ep, err := rollouts.Run(ctx, tasks[s.Task], s)
+			ep, err := runWithRetries(ctx, rollouts, tasks[s.Task], s, bounds.MaxRetries)
 			if err != nil {
 				cancel(err)
 				return
@@ -69,13 +76,24 @@ func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[st
 	if ctx.Err() != nil {
 		return nil, milepost.Wrap("orchestrator: collect", milepost.KindCanceled, context.Cause(ctx))
 	}
-	if err := fillProbes(ctx, probes, out, barrier); err != nil {
+	if err := fillProbes(ctx, probes, out, bounds.Barrier); err != nil {
 		return nil, err
 	}
 	for _, ep := range out {
 		grade(ep)
 	}
 	return out, nil
+}
+
+// runWithRetries runs an episode, and again under a new id while infrastructure loses it.
+func runWithRetries(ctx context.Context, rollouts Rollouts, task *milepost.Task, s EpisodeSpec, retries int) (*milepost.Episode, error) {
+	for {
+		ep, err := rollouts.Run(ctx, task, s)
+		if err != nil || !lost(ep.Status) || s.Retry >= retries || ctx.Err() != nil {
+			return ep, err
+		}
+		s = retried(s)
+	}
 }
 
 // finalOnly is the episode as one step that leads to the final tree, probed by the verdict: its potential is the final
@@ -87,11 +105,12 @@ func finalOnly(ep *milepost.Episode) *milepost.Episode {
 }
 
 // Accept returns the episodes that a rule keeps. Improved is judged by the potential of the final tree that the credit
-// engine computes from the verdict and the task's baseline.
-func Accept(ctx context.Context, rule Acceptance, eps []*milepost.Episode, tasks map[string]*milepost.Task, probes Probes, engine *credit.Engine) ([]*milepost.Episode, error) {
+// engine computes from the verdict and the task's baseline. A baseline that does not come within the barrier's bound is
+// an error of kind timeout: without it nothing can be said of the episodes of its task.
+func Accept(ctx context.Context, rule Acceptance, eps []*milepost.Episode, tasks map[string]*milepost.Task, probes Probes, engine *credit.Engine, barrier time.Duration) ([]*milepost.Episode, error) {
 	var inputs []credit.Input
 	for _, ep := range eps {
-		b, err := probes.Baseline(ctx, tasks[ep.Task])
+		b, err := boundedBaseline(ctx, probes, tasks[ep.Task], barrier)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +140,17 @@ func Accept(ctx context.Context, rule Acceptance, eps []*milepost.Episode, tasks
 		}
 	}
 	return out, nil
+}
+
+// boundedBaseline waits for a baseline at most so long.
+func boundedBaseline(ctx context.Context, probes Probes, task *milepost.Task, bound time.Duration) (*milepost.Probe, error) {
+	bounded, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	b, err := probes.Baseline(bounded, task)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return nil, milepost.E("orchestrator: accept", milepost.KindTimeout, "the baseline of task %s did not come within %s (schedule.barrier); is a shadow worker alive?", task.ID, bound)
+	}
+	return b, err
 }
 
 // StoreEvaluation computes an evaluation from collected episodes and keeps both in dir.

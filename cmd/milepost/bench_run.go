@@ -137,7 +137,7 @@ func (b *bench) batch(ctx context.Context, v benchVariant, tasks []*milepost.Tas
 	}
 	prober, served := wireBytes(probes.nc), wireBytes(workers...)
 	began := time.Now()
-	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, b.options.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
+	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, orchestrator.Bounds{Concurrency: b.options.Concurrency, Barrier: cfg.Schedule.Barrier}, func(*milepost.Episode) {
 		got.Episodes = time.Since(began).Seconds() // the last one's stands
 	})
 	if err != nil {

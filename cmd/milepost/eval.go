@@ -133,7 +133,7 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 	}
 	byID, specs := orchestrator.Attempts("eval", tasks, samples, cfg.Run.Seed)
 	began, done := time.Now(), 0
-	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, cfg.Schedule.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
+	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, collectBounds(cfg, cfg.Schedule.Concurrency), func(*milepost.Episode) {
 		done++
 		p.count("attempts", done, len(specs), time.Since(began))
 	})
@@ -147,6 +147,11 @@ func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 		}
 	}()
 	return orchestrator.StoreEvaluation(dir, "eval", eps)
+}
+
+// collectBounds are those of the schedule for episodes outside a run.
+func collectBounds(cfg configs.Run, concurrency int) orchestrator.Bounds {
+	return orchestrator.Bounds{Concurrency: concurrency, MaxRetries: cfg.Schedule.MaxRetries, Barrier: cfg.Schedule.Barrier}
 }
 
 // evalModel is the policy to measure, with its server where one was started or is the user's own.

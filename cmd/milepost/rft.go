@@ -162,7 +162,7 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	}
 	byID, specs := orchestrator.Attempts("demo", tasks, cfg.RFT.Attempts, cfg.Run.Seed)
 	began, done := time.Now(), 0
-	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, cfg.RFT.Concurrency, cfg.Schedule.Barrier, func(*milepost.Episode) {
+	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, collectBounds(cfg, cfg.RFT.Concurrency), func(*milepost.Episode) {
 		done++
 		p.count("demonstrations", done, len(specs), time.Since(began))
 	})
@@ -173,7 +173,7 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	if err != nil {
 		return err
 	}
-	kept, err := orchestrator.Accept(ctx, cfg.RFT.Accept, eps, byID, probes, engine)
+	kept, err := orchestrator.Accept(ctx, cfg.RFT.Accept, eps, byID, probes, engine, cfg.Schedule.Barrier)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func TestVerdictsOfRealTests(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	eps, err := orchestrator.Collect(t.Context(), agent, probes, tasks, specs, 1, time.Minute, nil)
+	eps, err := orchestrator.Collect(t.Context(), agent, probes, tasks, specs, orchestrator.Bounds{Concurrency: 1, Barrier: time.Minute}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
