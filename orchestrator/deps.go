@@ -8,7 +8,8 @@ import (
 )
 
 // Rollouts runs one episode to its end. The error is for misuse and cancellation only: infrastructure failure is an
-// episode with status infra_error.
+// episode with status infra_error. When ctx ends the episode ends soon, with status cancelled and what it has so far, and
+// nothing of it runs any more once Run returned.
 type Rollouts interface {
 	Run(ctx context.Context, task *milepost.Task, spec EpisodeSpec) (*milepost.Episode, error)
 }
@@ -54,7 +55,8 @@ type Learner interface {
 // Valuer is a Learner with a value head; one is needed where the estimator is one with values (credit.NeedsValues).
 type Valuer interface {
 	// Values returns, for each row of a batch as WriteBatch stored it, the value of each trained token in order, by the
-	// weights of now. It is called once an update, before the advantages are known.
+	// weights of now. It is called before the advantages are known, once an update, or under dynamic sampling once a group;
+	// never twice at the same time.
 	Values(ctx context.Context, path, sha256 string) ([][]float32, error)
 }
 
