@@ -189,6 +189,7 @@ type WorkerConfig struct {
 	Slots         int           `yaml:"slots"`          // probes run at once
 	Streams       StreamConfig  `yaml:"streams"`        // as the orchestrator's
 	MaxDeliveries int           `yaml:"max_deliveries"` // a request handed out more often than this (it kills its workers) is set aside
+	MaxRun        time.Duration `yaml:"max_run"`        // one probe with all its preparation; past it, it counts as failed infrastructure. Tests have their own limit
 	DrainTimeout  time.Duration `yaml:"drain_timeout"`  // how long a stopping worker finishes what it holds before it hands it back
 	Heartbeat     time.Duration `yaml:"heartbeat"`      // how often it tells that it lives
 	Poll          time.Duration `yaml:"poll"`           // how often an idle slot looks for work it was not woken for
@@ -196,7 +197,7 @@ type WorkerConfig struct {
 
 // DefaultWorker returns the defaults: two slots.
 func DefaultWorker() WorkerConfig {
-	return WorkerConfig{Slots: 2, Streams: DefaultStreams(), MaxDeliveries: 5, DrainTimeout: 30 * time.Second,
+	return WorkerConfig{Slots: 2, Streams: DefaultStreams(), MaxDeliveries: 5, MaxRun: 2 * time.Hour, DrainTimeout: 30 * time.Second,
 		Heartbeat: 2 * time.Second, Poll: time.Second}
 }
 
@@ -210,6 +211,8 @@ func (c WorkerConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "slots %d is not within 1..1024", c.Slots)
 	case c.MaxDeliveries < 1:
 		return milepost.E(op, milepost.KindInvalid, "max_deliveries %d is below 1", c.MaxDeliveries)
+	case c.MaxRun <= 0:
+		return milepost.E(op, milepost.KindInvalid, "max_run %s is not positive", c.MaxRun)
 	case c.DrainTimeout < 0:
 		return milepost.E(op, milepost.KindInvalid, "drain_timeout %s is negative", c.DrainTimeout)
 	case c.Heartbeat < 50*time.Millisecond:

@@ -68,16 +68,9 @@ func writeEpoch(ctx context.Context, js jetstream.JetStream, n names, epoch uint
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	for range 10 {
-		have, seq := uint64(0), uint64(0)
-		switch m, err := s.GetLastMsgForSubject(ctx, n.epoch()); {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-		case err != nil:
-			return milepost.Wrap(op, milepost.KindUnavailable, err)
-		default:
-			if have, err = strconv.ParseUint(string(m.Data), 10, 64); err != nil {
-				return milepost.E(op, milepost.KindCorrupt, "the run's epoch on the server is %q, not a number", m.Data)
-			}
-			seq = m.Sequence
+		have, seq, err := lastEpoch(ctx, s, n)
+		if err != nil {
+			return err
 		}
 		if have > epoch {
 			return milepost.E(op, milepost.KindConflict, "epoch %d of the run is older than epoch %d, which owns it now", epoch, have)
@@ -96,6 +89,32 @@ func writeEpoch(ctx context.Context, js jetstream.JetStream, n names, epoch uint
 		} // another claim came between: look again
 	}
 	return milepost.Wrap(op, milepost.KindUnavailable, err)
+}
+
+// readEpoch returns the epoch that owns a run, 0 where none ever did. Errors: KindUnavailable, KindCorrupt.
+func readEpoch(ctx context.Context, js jetstream.JetStream, n names) (uint64, error) {
+	s, err := js.Stream(ctx, n.epochs())
+	if err != nil {
+		return 0, milepost.Wrap("shadow: read epoch", milepost.KindUnavailable, err)
+	}
+	epoch, _, err := lastEpoch(ctx, s, n)
+	return epoch, err
+}
+
+// lastEpoch returns the run's epoch and the number of the message that says so; zeros where there is none.
+func lastEpoch(ctx context.Context, s jetstream.Stream, n names) (epoch, seq uint64, err error) {
+	const op = "shadow: read epoch"
+	m, err := s.GetLastMsgForSubject(ctx, n.epoch())
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, 0, nil
+	}
+	if err != nil {
+		return 0, 0, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if epoch, err = strconv.ParseUint(string(m.Data), 10, 64); err != nil {
+		return 0, 0, milepost.E(op, milepost.KindCorrupt, "the run's epoch on the server is %q, not a number", m.Data)
+	}
+	return epoch, m.Sequence, nil
 }
 
 // endOlder deletes the result consumers of the run's other epochs, which are older: writeEpoch has made sure of it.

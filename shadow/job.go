@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
@@ -45,7 +47,7 @@ func (w *Worker) serve(ctx context.Context, m jetstream.Msg) {
 
 // deliver publishes the result, however long the server is away, and then acknowledges the request.
 func (w *Worker) deliver(ctx context.Context, m jetstream.Msg, n names, res *wireResult) {
-	out, err := encode(n.resultSubject(res.Epoch), res)
+	out, err := w.pack(n, res)
 	if err != nil {
 		w.onErr(err)
 		return
@@ -74,6 +76,31 @@ func (w *Worker) deliver(ctx context.Context, m jetstream.Msg, n names, res *wir
 	}
 }
 
+// What a result may say beside its report: tests print what they like.
+const (
+	maxReason = 2 << 10 // bytes
+	maxExtra  = 50      // ids
+	maxExtraN = 256     // bytes of one
+)
+
+// pack makes the message of a result. One that is too large for the server becomes a failure that says so: sent as it is, it
+// would be refused for ever.
+func (w *Worker) pack(n names, res *wireResult) (*nats.Msg, error) {
+	res.Reason = cut(res.Reason, maxReason)
+	res.Extra = bounded(res.Extra, maxExtra)
+	for i, id := range res.Extra {
+		res.Extra[i] = cut(id, maxExtraN)
+	}
+	out, err := encode(n.resultSubject(res.Epoch), res)
+	limit := int(w.nc.MaxPayload()) - headroom
+	if err != nil || len(out.Data) <= limit || limit <= 0 {
+		return out, err
+	}
+	*res = wireResult{address: res.address, Worker: res.Worker, Status: milepost.ProbeInfra, Ran: res.Ran,
+		Reason: fmt.Sprintf("the result takes %d bytes, the server takes %d: raise max_payload", len(out.Data), limit)}
+	return encode(n.resultSubject(res.Epoch), res)
+}
+
 // run rebuilds, tests and says what happened. It never fails: failures are results of status infra.
 func (w *Worker) run(ctx context.Context, req *wireRequest) (res *wireResult) {
 	res = &wireResult{address: req.address, Worker: w.cfg.Name}
@@ -82,6 +109,7 @@ func (w *Worker) run(ctx context.Context, req *wireRequest) (res *wireResult) {
 		kind := milepost.KindOf(err)
 		res.Status, res.Report, res.Reason = milepost.ProbeInfra, nil, err.Error()
 		res.Retry = kind.Infra() || kind == milepost.KindCanceled || kind == milepost.KindNotFound
+		res.own = kind == milepost.KindUnavailable || kind == milepost.KindInternal
 		res.Ran = time.Since(began)
 	}
 	defer func() {
@@ -90,17 +118,23 @@ func (w *Worker) run(ctx context.Context, req *wireRequest) (res *wireResult) {
 			fail(milepost.E("shadow: probe", milepost.KindInternal, "panic: %v", v))
 		}
 	}()
+	whole := ctx
+	ctx, cancel := context.WithTimeout(whole, w.cfg.MaxRun)
+	defer cancel()
 	task, err := w.prepare(ctx, req)
 	if err != nil {
 		fail(err)
 		return res
 	}
 	out, err := w.runner.Run(ctx, task, req.Tree, req.Delta)
+	if err != nil && ctx.Err() != nil && whole.Err() == nil {
+		err = milepost.E("shadow: probe", milepost.KindUnavailable, "not done within max_run, %s: %w", w.cfg.MaxRun, err)
+	}
 	if err != nil {
 		fail(err)
 		return res
 	}
-	res.Status, res.Tree, res.Report, res.Extra, res.Reason = out.Status, out.Tree, out.Report, bounded(out.Extra, 50), out.Reason
+	res.Status, res.Tree, res.Report, res.Extra, res.Reason = out.Status, out.Tree, out.Report, out.Extra, out.Reason
 	res.Ran = time.Since(began)
 	if out.Status == milepost.ProbeInfra {
 		res.Retry = true
@@ -221,12 +255,26 @@ func (w *Worker) count(res *wireResult) {
 	if res.Status == milepost.ProbeInfra {
 		w.info.Failed++
 	}
+	switch {
+	case res.own:
+		w.info.Failing++
+	case res.Status != milepost.ProbeInfra:
+		w.info.Failing = 0
+	}
 }
 
 func (w *Worker) busy(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.info.Busy += n
+}
+
+// cut shortens s to at most n bytes, its end left out, at the border of a character.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 func bounded(list []string, n int) []string { return list[:min(len(list), n)] }

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -13,9 +14,14 @@ import (
 // Server is the NATS server embedded in this process, with JetStream on a file store. What it had acknowledged survives a
 // restart on the same Dir; a machine that loses power may lose the last moments, which the prober then publishes again.
 type Server struct {
-	srv *server.Server
-	cfg ServerConfig
+	srv  *server.Server
+	cfg  ServerConfig
+	once sync.Once
+	stop chan struct{} // closed by Close
+	done chan struct{} // closed when watch has ended
 }
+
+const maxMemory = 64 << 20 // bytes of streams in memory; Milepost's are on disk
 
 // StartServer starts the server and waits until it takes connections. Errors: KindInvalid for the configuration,
 // KindUnavailable for a taken port, a folder that cannot be written or a server that does not come up.
@@ -33,7 +39,7 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 	}
 	opts := &server.Options{ServerName: "milepost", Host: cfg.Host, Port: port, DontListen: !cfg.Listen, NoSigs: true, NoLog: true,
 		Authorization: cfg.Token, MaxPayload: cfg.MaxPayload, JetStream: true, StoreDir: cfg.Dir, JetStreamMaxStore: cfg.MaxStore,
-		JetStreamMaxMemory: 64 << 20}
+		JetStreamMaxMemory: maxMemory}
 	if cfg.TLSCert != "" {
 		tc, err := server.GenTLSConfig(&server.TLSConfigOpts{CertFile: cfg.TLSCert, KeyFile: cfg.TLSKey})
 		if err != nil {
@@ -59,7 +65,31 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 		return nil, milepost.E(op, milepost.KindUnavailable, "the NATS server did not come up (store %s, listen %v on %s:%d): %s",
 			cfg.Dir, cfg.Listen, cfg.Host, cfg.Port, failed.last())
 	}
-	return &Server{srv: s, cfg: cfg}, nil
+	out := &Server{srv: s, cfg: cfg, stop: make(chan struct{}), done: make(chan struct{})}
+	go out.watch()
+	return out, nil
+}
+
+// watchEvery is how often the server is looked after.
+const watchEvery = time.Second
+
+// watch switches JetStream on again once there is room: the server switches it off for good when its disk is full, and
+// goes on without. What was acknowledged before is in the store; publishers try again until it is back.
+func (s *Server) watch() {
+	defer close(s.done)
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		if s.srv.Running() && !s.srv.JetStreamEnabled() {
+			// Fails while the disk is full, and is tried again; publishers and workers report meanwhile.
+			_ = s.srv.EnableJetStream(&server.JetStreamConfig{StoreDir: s.cfg.Dir, MaxMemory: maxMemory, MaxStore: s.cfg.MaxStore})
+		}
+	}
 }
 
 // URL is where other processes connect, "" when the server does not listen.
@@ -85,6 +115,8 @@ func (s *Server) Connect(name string) (*nats.Conn, error) {
 
 // Close stops the server and waits until its files are closed.
 func (s *Server) Close() {
+	s.once.Do(func() { close(s.stop) })
+	<-s.done
 	s.srv.Shutdown()
 	s.srv.WaitForShutdown()
 }

@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,9 @@ func TestConfigsNameTheBadField(t *testing.T) {
 	addProber("run", func(c *ProberConfig) { c.Run = "" })
 	addProber("epoch", func(c *ProberConfig) { c.Epoch = 0 })
 	addProber("mode", func(c *ProberConfig) { c.Mode = "x" })
+	addProber("merge", func(c *ProberConfig) { c.Merge = 6 })
+	addProber("merge_behind", func(c *ProberConfig) { c.MergeBehind = -1 })
+	addProber("recheck", func(c *ProberConfig) { c.Recheck = math.NaN() })
 	addProber("max_attempts", func(c *ProberConfig) { c.MaxAttempts = 0 })
 	addProber("retry_delay", func(c *ProberConfig) { c.RetryDelay = 0 })
 	addProber("backlog", func(c *ProberConfig) { c.Backlog = 0 })
@@ -92,6 +96,7 @@ func TestConfigsNameTheBadField(t *testing.T) {
 	addWorker("name", func(c *WorkerConfig) { c.Name = "a b" })
 	addWorker("slots", func(c *WorkerConfig) { c.Slots = 0 })
 	addWorker("max_deliveries", func(c *WorkerConfig) { c.MaxDeliveries = 0 })
+	addWorker("max_run", func(c *WorkerConfig) { c.MaxRun = 0 })
 	addWorker("drain_timeout", func(c *WorkerConfig) { c.DrainTimeout = -1 })
 	addWorker("heartbeat", func(c *WorkerConfig) { c.Heartbeat = 0 })
 	addWorker("poll", func(c *WorkerConfig) { c.Poll = 0 })

@@ -52,6 +52,8 @@ type wireResult struct {
 	Reason string               `json:"reason,omitempty"`
 	Retry  bool                 `json:"retry,omitempty"` // status infra: another attempt may do better
 	Ran    time.Duration        `json:"ran"`
+
+	own bool // a failure of the worker's own means, not of the request; never sent
 }
 
 // wireStarted tells the prober that a worker took a request; lost ones cost only precision.
@@ -72,8 +74,9 @@ type WorkerInfo struct {
 	Host    string    `json:"host"`
 	Slots   int       `json:"slots"`
 	Busy    int       `json:"busy"`
-	Served  int       `json:"served"` // results published since it started
-	Failed  int       `json:"failed"` // of them, infrastructure failures
+	Served  int       `json:"served"`            // results published since it started
+	Failed  int       `json:"failed"`            // of them, infrastructure failures
+	Failing int       `json:"failing,omitempty"` // failures of its own since it last ran a probe well
 	Started time.Time `json:"started"`
 	Drains  bool      `json:"drains,omitempty"` // stopping: takes no new probe
 }

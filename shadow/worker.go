@@ -38,6 +38,8 @@ type BlobStore interface {
 //   - While a probe runs its message is kept alive with InProgress; a worker that dies or hangs loses it after AckWait.
 //   - A request is acknowledged only after its result is in the results stream. Who was fenced off meanwhile does no harm:
 //     the prober drops the result.
+//   - A worker whose own means fail (no sandbox, full disk) rests between probes, longer each time, so that it does not
+//     take from the others, fast, what it can only fail at.
 //   - When ctx of Run ends, slots take no more, finish within DrainTimeout what they hold, and hand back the rest.
 type Worker struct {
 	cfg    WorkerConfig
@@ -168,6 +170,7 @@ func (w *Worker) slot(ctx, hard context.Context) {
 		case m != nil:
 			w.signal() // there may be more for another slot
 			w.serve(hard, m)
+			w.rest(ctx)
 			continue
 		}
 		poll.Reset(w.cfg.Poll)
@@ -176,6 +179,23 @@ func (w *Worker) slot(ctx, hard context.Context) {
 		case <-w.wake:
 		case <-poll.C:
 		}
+	}
+}
+
+// restFirst and restMost bound how long a failing worker rests before it takes the next probe.
+const restFirst, restMost = 250 * time.Millisecond, 30 * time.Second
+
+// rest waits where the last probes, two and more in a row, failed for this worker's own reasons.
+func (w *Worker) rest(ctx context.Context) {
+	w.mu.Lock()
+	n := w.info.Failing
+	w.mu.Unlock()
+	if n < 2 {
+		return
+	}
+	select {
+	case <-time.After(min(restFirst<<min(n-2, 10), restMost)):
+	case <-ctx.Done():
 	}
 }
 

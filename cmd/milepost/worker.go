@@ -18,7 +18,7 @@ import (
 
 func newWorkerCommand() *cobra.Command {
 	c := &cobra.Command{Use: "worker", Short: "Serve and inspect the workers of a run"}
-	c.AddCommand(newWorkerShadowCommand(), newWorkerListCommand())
+	c.AddCommand(newWorkerShadowCommand(), newWorkerListCommand(), newWorkerDeadCommand())
 	return c
 }
 
@@ -171,8 +171,11 @@ func printWorkers(c *cobra.Command, workers []shadow.WorkerInfo) error {
 	fmt.Fprintln(t, "NAME\tHOST\tSLOTS\tBUSY\tSERVED\tFAILED\tUP\tSTATE")
 	for _, w := range workers {
 		state := "serving"
-		if w.Drains {
+		switch {
+		case w.Drains:
 			state = "draining"
+		case w.Failing > 1:
+			state = fmt.Sprintf("failing, %d in a row", w.Failing)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", w.Name, w.Host, w.Slots, w.Busy, w.Served, w.Failed, time.Since(w.Started).Round(time.Second), state)
 	}
