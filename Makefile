@@ -9,7 +9,7 @@ ENVS := trainer_bridge/python/envs/install
 QUICKSTART_DIR ?= runs/quickstart
 
 build: ## the milepost binary
-	go build -o bin/milepost ./cmd/milepost
+	CGO_ENABLED=0 go build -o bin/milepost ./cmd/milepost # static: it is the agent in containers, too
 
 deps: ## system packages and the pinned Python environments
 	@build/deps

@@ -5,7 +5,7 @@ import (
 	"github.com/milepost-rl/milepost/benchmarks/expert"
 	"github.com/milepost-rl/milepost/benchmarks/micro"
 	"github.com/milepost-rl/milepost/credit"
-	"github.com/milepost-rl/milepost/env/local"
+	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/env/testrun"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/orchestrator"
@@ -24,7 +24,7 @@ type Run struct {
 	Server   vllm.ServerConfig          `yaml:"server"`   // the vLLM server that samples, started and supervised by the run or one's own
 	Policy   Policy                     `yaml:"policy"`   // how the agent loop speaks to the servers
 	Rollout  rollout.Config             `yaml:"rollout"`  // the agent loop: scaffold and limits
-	Sandbox  local.Config               `yaml:"sandbox"`  // where agents and tests run: bubblewrap on this machine
+	Sandbox  Sandbox                    `yaml:"sandbox"`  // where agents and tests run: bubblewrap on this machine, or containers
 	Tests    testrun.Config             `yaml:"tests"`    // how a task's tests are run
 	Probes   Probes                     `yaml:"probes"`   // shadow verification: the tests run beside the agent after every change
 	Credit   credit.Config              `yaml:"credit"`   // advantages: an outcome estimator and milestone credit (SWE-MILE, arXiv 2609.32631)
@@ -104,6 +104,7 @@ func Default() Run {
 		Server:   vllm.DefaultServerConfig(),
 		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig()},
 		Rollout:  rollout.Default(),
+		Sandbox:  Sandbox{Driver: SandboxLocal, Docker: docker.Default()},
 		Tests:    testrun.Default(),
 		Probes:   Probes{Server: shadow.DefaultServer(), Connect: shadow.DefaultConnect(), Prober: shadow.DefaultProber(), Worker: shadow.DefaultWorker(), Local: true},
 		Credit:   credit.Default(),
@@ -133,7 +134,7 @@ func (c Run) Validate() error {
 		check   func() error
 	}{
 		{"server", c.Server.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate},
-		{"rollout", c.Rollout.Validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
+		{"rollout", c.Rollout.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
 		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
@@ -159,6 +160,8 @@ func (c Run) agree() error {
 		return milepost.E(op, milepost.KindInvalid, "update.loss.kl is %s, which needs trainer.reference", c.Update.Loss.KL)
 	case c.Trainer.FreshValueHead && !credit.NeedsValues(c.Credit.Estimator):
 		return milepost.E(op, milepost.KindInvalid, "trainer.fresh_value_head is true and credit.estimator %s, which has no value head; allowed: false, or ppo_gae", c.Credit.Estimator)
+	case c.Tests.Resident && !c.Sandbox.sharesFolders():
+		return milepost.E(op, milepost.KindInvalid, "tests.resident is true and an engine of sandbox.docker may be on another machine; resident tests need engines on unix:// sockets, or set tests.resident: false")
 	case c.Probes.Prober.Streams != c.Probes.Worker.Streams:
 		return milepost.E(op, milepost.KindInvalid, "probes.prober.streams and probes.worker.streams differ; they must be equal")
 	}

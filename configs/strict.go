@@ -18,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/confdoc"
 )
 
 // document is the one mapping of a configuration, checked against the fields of its type before anything is decoded: the
@@ -254,10 +255,27 @@ func yamlName(f reflect.StructField) string {
 	return name
 }
 
+// fields are the fields of a section, those of structs that are written inline in their place.
+func fields(t reflect.Type) []reflect.StructField {
+	var out []reflect.StructField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !confdoc.Inline(f) {
+			out = append(out, f)
+			continue
+		}
+		for _, inner := range fields(f.Type) {
+			inner.Index = append([]int{i}, inner.Index...)
+			out = append(out, inner)
+		}
+	}
+	return out
+}
+
 func fieldNames(t reflect.Type) []string {
 	var names []string
-	for i := range t.NumField() {
-		if name := yamlName(t.Field(i)); name != "" {
+	for _, f := range fields(t) {
+		if name := yamlName(f); name != "" {
 			names = append(names, name)
 		}
 	}
@@ -265,8 +283,8 @@ func fieldNames(t reflect.Type) []string {
 }
 
 func fieldNamed(t reflect.Type, name string) (reflect.StructField, bool) {
-	for i := range t.NumField() {
-		if f := t.Field(i); name != "" && yamlName(f) == name {
+	for _, f := range fields(t) {
+		if name != "" && yamlName(f) == name {
 			return f, true
 		}
 	}

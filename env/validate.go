@@ -45,16 +45,8 @@ func filePath(p string) (string, error) {
 }
 
 func validateLimits(l Limits) error {
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{
-		{"wall", int64(l.Wall)}, {"cpu", int64(l.CPU)}, {"memory", l.Memory}, {"procs", int64(l.Procs)},
-		{"output", l.Output}, {"file_size", l.FileSize}, {"disk", l.Disk},
-	} {
-		if f.value < 0 {
-			return fmt.Errorf("limits.%s is %d; it must be positive, or 0 for the default", f.name, f.value)
-		}
+	if err := l.Validate(); err != nil {
+		return fmt.Errorf("limits.%w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/env"
-	"github.com/milepost-rl/milepost/env/local"
+	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 )
@@ -122,18 +122,18 @@ func sandbox(cfg configs.Run) finding {
 		return f
 	}
 	defer os.RemoveAll(root)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
 	c := cfg.Sandbox
 	c.Root = filepath.Join(root, "sandboxes")
-	driver, err := local.New(c)
+	boxes, err := openSandboxes(ctx, c, c.Root)
 	if err != nil {
 		f.text = err.Error()
 		return f
 	}
-	e := env.New(driver)
+	e := env.New(boxes)
 	defer e.Close()
 	base := filepath.Join(root, "base")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		f.text = err.Error()
 		return f
@@ -152,6 +152,14 @@ func sandbox(cfg configs.Run) finding {
 		f.text = strings.TrimSpace(string(r.Stderr))
 	default:
 		f.ok, f.text = true, "bubblewrap runs commands without network"
+	}
+	if d, ok := boxes.(*docker.Driver); ok && f.ok {
+		var engines []string
+		if engines, err = d.Engines(ctx); err != nil {
+			f.ok, f.text = false, err.Error()
+		} else {
+			f.text = "containers of image " + c.Docker.Image + " run commands without network on " + strings.Join(engines, ", ")
+		}
 	}
 	return f
 }

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/docker"
+	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/local"
 	"github.com/milepost-rl/milepost/env/repo"
 	"github.com/milepost-rl/milepost/env/testrun"
@@ -21,6 +24,17 @@ type world struct {
 	tests *testrun.Runner
 }
 
+// openSandboxes opens the driver that the configuration chooses. Local sandboxes live in dir where no root is named.
+func openSandboxes(ctx context.Context, cfg configs.Sandbox, dir string) (driver.Driver, error) {
+	if cfg.Driver == configs.SandboxDocker {
+		return docker.New(ctx, cfg.Docker)
+	}
+	if cfg.Root == "" {
+		cfg.Root = dir
+	}
+	return local.New(cfg.Config)
+}
+
 // openWorld keeps sandboxes and repositories below dir.
 func openWorld(cfg configs.Run, dir string) (*world, error) {
 	dir, err := filepath.Abs(dir)
@@ -28,15 +42,11 @@ func openWorld(cfg configs.Run, dir string) (*world, error) {
 		return nil, milepost.Wrap("open world", milepost.KindInvalid, err)
 	}
 	w := &world{dir: dir}
-	sandbox := cfg.Sandbox
-	if sandbox.Root == "" {
-		sandbox.Root = filepath.Join(dir, "sandboxes")
-	}
-	driver, err := local.New(sandbox)
+	boxes, err := openSandboxes(context.Background(), cfg.Sandbox, filepath.Join(dir, "sandboxes"))
 	if err != nil {
 		return nil, err
 	}
-	w.env = env.New(driver)
+	w.env = env.New(boxes)
 	if w.bases, err = repo.NewStore(filepath.Join(dir, "bases")); err == nil {
 		w.blobs, err = repo.NewBlobs(filepath.Join(dir, "blobs"))
 	}

@@ -10,6 +10,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"time"
@@ -59,6 +60,22 @@ func (l Limits) Or(d Limits) Limits {
 		l.Disk = d.Disk
 	}
 	return l
+}
+
+// Validate names the first limit that is negative.
+func (l Limits) Validate() error {
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{
+		{"wall", int64(l.Wall)}, {"cpu", int64(l.CPU)}, {"memory", l.Memory}, {"procs", int64(l.Procs)},
+		{"output", l.Output}, {"file_size", l.FileSize}, {"disk", l.Disk},
+	} {
+		if f.value < 0 {
+			return fmt.Errorf("%s is %d; it must be positive, or 0 for the default", f.name, f.value)
+		}
+	}
+	return nil
 }
 
 // Mount shows one directory of the host inside a sandbox.

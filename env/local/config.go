@@ -39,16 +39,14 @@ type Config struct {
 
 const defaultTmpSize = 256 << 20
 
-func (c *Config) normalise() error {
+// Validate names the field that is wrong and what is allowed; root may still be empty. The error is of KindInvalid.
+func (c *Config) Validate() error {
 	const op = "env/local: configure"
-	if !filepath.IsAbs(c.Root) {
+	if c.Root != "" && !filepath.IsAbs(c.Root) {
 		return milepost.E(op, milepost.KindInvalid, "root %q must be an absolute path", c.Root)
 	}
-	c.Root = filepath.Clean(c.Root)
 	switch c.Workspace {
-	case "":
-		c.Workspace = WorkspaceAuto
-	case WorkspaceAuto, WorkspaceOverlay, WorkspaceCopy:
+	case "", WorkspaceAuto, WorkspaceOverlay, WorkspaceCopy:
 	default:
 		return milepost.E(op, milepost.KindInvalid, "workspace %q is not one of auto, overlay, copy", c.Workspace)
 	}
@@ -59,6 +57,20 @@ func (c *Config) normalise() error {
 	}
 	if c.TmpSize < 0 {
 		return milepost.E(op, milepost.KindInvalid, "tmp_size %d must be positive, or 0 for %d", c.TmpSize, defaultTmpSize)
+	}
+	return nil
+}
+
+func (c *Config) normalise() error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Root == "" {
+		return milepost.E("env/local: configure", milepost.KindInvalid, "root is empty; it must be an absolute path")
+	}
+	c.Root = filepath.Clean(c.Root)
+	if c.Workspace == "" {
+		c.Workspace = WorkspaceAuto
 	}
 	if c.TmpSize == 0 {
 		c.TmpSize = defaultTmpSize

@@ -16,7 +16,8 @@ import (
 const width = 120
 
 // Write gives value, a struct whose fields carry yaml tags, as a YAML document in which every field has its comment: behind
-// the value where both fit into a line, else above it. Fields tagged "-" are left out. Errors are of kind invalid and name
+// the value where both fit into a line, else above it. Fields tagged "-" are left out, those of an embedded struct tagged ",inline" stand
+// in its place. Errors are of kind invalid and name
 // the field: one without a comment, one whose comment is written for readers of Go (it holds a [Link]), and one of a
 // type that has no YAML form here.
 func (s *Source) Write(value any) ([]byte, error) {
@@ -38,6 +39,12 @@ func (w *writer) fields(v reflect.Value, path string, depth int) error {
 		f := v.Type().Field(i)
 		name := yamlName(f)
 		if name == "-" {
+			continue
+		}
+		if Inline(f) { // its fields stand among those of this one
+			if err := w.fields(v.Field(i), path, depth); err != nil {
+				return err
+			}
 			continue
 		}
 		comment, err := w.source.comment(v.Type(), f)
@@ -98,6 +105,12 @@ func yamlName(f reflect.StructField) string {
 		return strings.ToLower(f.Name)
 	}
 	return name
+}
+
+// Inline reports whether the fields of an embedded struct are written among those of the struct that embeds it.
+func Inline(f reflect.StructField) bool {
+	_, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return f.Anonymous && options == "inline" && f.Type.Kind() == reflect.Struct
 }
 
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct }

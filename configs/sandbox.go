@@ -1,0 +1,37 @@
+package configs
+
+import (
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/docker"
+	"github.com/milepost-rl/milepost/env/local"
+)
+
+// The sandbox drivers.
+const (
+	SandboxLocal  = "local"
+	SandboxDocker = "docker"
+)
+
+// Sandbox chooses the driver. The fields of the local one stand beside the choice, those of the other in their section.
+type Sandbox struct {
+	Driver       string `yaml:"driver"` // local: bubblewrap and overlayfs on this machine; docker: containers, see docker
+	local.Config `yaml:",inline"`
+	Docker       docker.Config `yaml:"docker"` // Docker or Podman engines, where driver is docker
+}
+
+func (s Sandbox) validate() error {
+	const op = "configs: sandbox"
+	switch s.Driver {
+	case SandboxLocal:
+		return s.Config.Validate()
+	case SandboxDocker:
+		if s.Docker.Image == "" {
+			return milepost.E(op, milepost.KindInvalid, "docker.image is empty; driver docker needs an image for the tasks that name none, for example python:3.11")
+		}
+		return s.Docker.Validate()
+	}
+	return milepost.E(op, milepost.KindInvalid, "driver is %q; allowed: %s, %s", s.Driver, SandboxLocal, SandboxDocker)
+}
+
+// sharesFolders says whether sandboxes can see folders of this machine, as resident tests need.
+func (s Sandbox) sharesFolders() bool { return s.Driver != SandboxDocker || s.Docker.Local() }
