@@ -110,14 +110,14 @@ type UpdateConfig struct {
 
 // ValueConfig says how the value head learns; the rule is in milepost_trainer/critic.py.
 type ValueConfig struct {
-	LR          float64 `yaml:"lr"`     // learning rate of the head, above 0; it warms up as the policy's does
+	LR          float64 `yaml:"lr"`     // learning rate of the head, above 0: about what a value moves in a step, whatever the model's width; it warms up as the policy's does
 	Coefficient float64 `yaml:"coef"`   // weight of the value loss beside the policy's, above 0
 	Clip        float64 `yaml:"clip"`   // a value counts as moved by at most this from the one before the update; 0 = no clipping
 	Detach      bool    `yaml:"detach"` // true: the value loss trains the head alone, and the policy as if there were none
 }
 
 // DefaultValueConfig is the clipped value loss of verl with the coefficient of TRL.
-func DefaultValueConfig() ValueConfig { return ValueConfig{LR: 1e-3, Coefficient: .1, Clip: .5} }
+func DefaultValueConfig() ValueConfig { return ValueConfig{LR: .02, Coefficient: .1, Clip: .5} }
 
 func (c ValueConfig) check(v *check) {
 	v.above("value.lr", c.LR, 0)

@@ -24,7 +24,7 @@ from milepost_trainer.errors import invalid
 
 @dataclass(frozen=True)
 class ValueConfig:
-    lr: float = 1e-3  # of the head; the trunk has the policy's
+    lr: float = 2e-2  # of the head; the trunk has the policy's
     coef: float = 0.1
     clip: float = 0.5  # 0 = no clipping
     detach: bool = False  # no gradient into the trunk: the policy trains as without a head
@@ -41,7 +41,9 @@ class ValueConfig:
 
 
 class ValueHead(torch.nn.Module):
-    """hidden [M, W] -> [M] float32. It starts at 0, so the first values are 0 and no random number is drawn for it."""
+    """hidden [M, W] -> weight . hidden / W + bias, [M] float32. It starts at 0: the first values are 0, and no random
+    number is drawn for it. The division makes one learning rate fit every width: an AdamW step moves each weight by about
+    lr, and so a value by about lr times the mean |hidden| + 1, instead of W times as much."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -50,7 +52,7 @@ class ValueHead(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         with torch.autocast("cpu", enabled=False):  # values and returns are compared to a few per cent: float32 always
-            return F.linear(hidden.float(), self.weight[None], self.bias).squeeze(-1)
+            return F.linear(hidden.float(), self.weight[None] / len(self.weight), self.bias).squeeze(-1)
 
 
 def loss(config: ValueConfig, values: Tensor, old: Tensor, returns: Tensor) -> tuple[Tensor, Tensor]:

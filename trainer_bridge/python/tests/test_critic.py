@@ -41,7 +41,7 @@ def value_config(lr=1e-2, loss_fields=None, clip_norm=0.0, value=None, **fields)
 def random_head(t, seed=3):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        t.head.weight.copy_(torch.randn(t.head.weight.shape, generator=generator) * 0.3)
+        t.head.weight.copy_(torch.randn(t.head.weight.shape, generator=generator) * 10)
         t.head.bias.fill_(0.2)
 
 
@@ -74,6 +74,16 @@ def test_the_loss_gradient_is_that_of_finite_differences():
     values, old, returns = (torch.randn(40, generator=generator, dtype=torch.float64) for _ in range(3))
     values.requires_grad_()
     assert torch.autograd.gradcheck(lambda v: critic.loss(critic.ValueConfig(), v, old, returns)[0], (values,))
+
+
+@pytest.mark.parametrize("width", [16, 2048])
+def test_a_step_moves_values_by_about_lr_at_any_width(width):
+    hidden = torch.randn(64, width, generator=torch.Generator().manual_seed(2)) + 0.5
+    head = critic.ValueHead(width)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=0.02)
+    critic.loss(critic.ValueConfig(), head(hidden), torch.zeros(64), torch.ones(64))[0].mean().backward()
+    optimizer.step()
+    assert 0.02 < head(hidden).mean().item() < 0.04
 
 
 # --- in the update ---
@@ -109,7 +119,7 @@ def test_gradient_is_that_of_the_rule(headed, tmp_path, monkeypatch, detach, mic
         hidden = headed.net.model(input_ids=s[None], use_cache=False).last_hidden_state[0][:-1]
         logprob = headed.net.lm_head(hidden).log_softmax(-1).gather(1, s[1:, None])[:, 0][m[1:]]
         hidden = (hidden.detach() if detach else hidden)[m[1:]]
-        v = hidden @ headed.head.weight + headed.head.bias
+        v = hidden @ headed.head.weight / 32 + headed.head.bias
         old, ret = torch.tensor(r["values"])[m], torch.tensor(r["returns"])[m]
         near = torch.minimum(torch.maximum(v, old - 0.4), old + 0.4)
         total = total + 0.3 * 0.5 * torch.maximum((v - ret) ** 2, (near - ret) ** 2).sum() / count
@@ -139,7 +149,7 @@ def test_a_fresh_head_is_silent(headed, tiny, tmp_path):
     update(tiny, tmp_path, rows, value_config())
     assert same(weights(headed), weights(tiny))  # the head's weights are 0, so nothing reaches the trunk yet
     assert m["value_loss"] == pytest.approx(0.5 * 0.49, abs=1e-6) and m["explained_variance"] is None
-    assert headed.head.bias.item() == pytest.approx(1e-3, rel=1e-3)  # AdamW's first step is its own learning rate
+    assert headed.head.bias.item() == pytest.approx(2e-2, rel=1e-3)  # AdamW's first step is its own learning rate
 
 
 def test_values_are_those_of_a_plain_pass(headed, tmp_path):
@@ -154,7 +164,7 @@ def test_values_are_those_of_a_plain_pass(headed, tmp_path):
         s, m = torch.tensor(r["tokens"]), torch.tensor(r["mask"])
         with torch.no_grad():
             hidden = headed.net.model(input_ids=s[None], use_cache=False).last_hidden_state[0][:-1]
-            want = (hidden @ headed.head.weight + headed.head.bias)[m[1:]]
+            want = (hidden @ headed.head.weight / 32 + headed.head.bias)[m[1:]]
         assert torch.allclose(v, want, atol=1e-5)
     assert same(before, weights(headed)) and headed.updates == 0
 
@@ -181,7 +191,7 @@ def test_it_learns_what_tells_sequences_apart(headed, tmp_path):
 
 
 def test_clipping_is_counted(headed, tmp_path):
-    c = value_config(lr=1e-4, value={"lr": 0.02, "clip": 0.05, "coef": 1.0}, epochs=4)
+    c = value_config(lr=1e-4, value={"lr": 0.1, "clip": 0.05, "coef": 1.0}, epochs=4)
     m = update(headed, tmp_path, valued(headed, tmp_path, rows_for(headed, LENGTHS), lambda _: 5.0), c)
     assert 0.6 < m["value_clipfrac"] <= 0.75  # the first pass moves nothing, the later ones are past the range
 
