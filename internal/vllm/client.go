@@ -46,6 +46,10 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// Every request of this client may be made twice: a second generation, pause or push does what the first did. The empty
+// Idempotency-Key says so to net/http, which then repeats a request on a new connection where the server closed a kept one
+// just as it was sent. vLLM closes after five idle seconds, which is about the time between two pushes of a small run.
+//
 // transport is http.DefaultTransport without a proxy and with enough idle connections for one server: the default of
 // two would open a connection for nearly every request of a busy pool.
 func transport() *http.Transport {
@@ -132,6 +136,7 @@ func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
 	if r.session != "" {
 		req.Header.Set("X-Session-ID", r.session)
 	}
+	req.Header["Idempotency-Key"] = nil // repeatable, see transport; nothing is sent
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err

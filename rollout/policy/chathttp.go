@@ -25,7 +25,7 @@ func withExtra(ctx context.Context, fields map[string]any) context.Context {
 func (d extraDoer) Do(req *http.Request) (*http.Response, error) {
 	extra, _ := req.Context().Value(extraKey{}).(map[string]any)
 	if req.Body == nil || extra == nil {
-		return d.next.Do(req)
+		return d.next.Do(repeatable(req))
 	}
 	data, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -38,8 +38,15 @@ func (d extraDoer) Do(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Body = io.NopCloser(bytes.NewReader(data))
 	req.ContentLength = int64(len(data))
-	req.GetBody = nil
-	return d.next.Do(req)
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+	return d.next.Do(repeatable(req))
+}
+
+// repeatable lets net/http repeat a request on a new connection where the server closed a kept one just as it was sent;
+// the empty key itself is not sent. Nothing was answered then, so nothing is sampled twice.
+func repeatable(req *http.Request) *http.Request {
+	req.Header["Idempotency-Key"] = nil
+	return req
 }
 
 func addFields(body []byte, extra map[string]any) ([]byte, error) {
