@@ -8,7 +8,7 @@ import (
 func TestCurveByHand(t *testing.T) {
 	s := []knot{{0, map[string]float64{"a": 0, "b": .5}}, {10, map[string]float64{"a": 1, "b": .5, "c": 1}}, {20, map[string]float64{"a": 1, "b": 0, "c": 1}}}
 	for x, want := range map[float64]map[string]float64{
-		0: {"a": 0, "b": .5}, 5: {"a": .5, "b": .5}, 10: {"a": 1, "b": .5, "c": 1}, 15: {"a": 1, "b": .25, "c": 1}, 20: {"a": 1, "b": 0, "c": 1}, 21: nil, -1: nil,
+		0: {"a": 0, "b": .5}, 2.5: {"a": .25, "b": .5}, 5: {"a": .5, "b": .5}, 10: {"a": 1, "b": .5, "c": 1}, 15: {"a": 1, "b": .25, "c": 1}, 17.5: {"a": 1, "b": .125, "c": 1}, 20: {"a": 1, "b": 0, "c": 1}, 21: nil, -1: nil,
 	} {
 		if got := at(s, x); !reflect.DeepEqual(got, want) {
 			t.Errorf("at %v: %v, want %v", x, got, want)

@@ -132,6 +132,25 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestDifferencesByHand: the axis of hand's one comparison goes from 0 to 50 points over 190 to 590 units.
+func TestDifferencesByHand(t *testing.T) {
+	s := hand()
+	r := analyse(t, s)
+	f := differences(s, r)
+	for _, want := range []string{
+		`<line class="limit" x1="190.0" x2="190.0" y1="4" y2="54.0"><title>no difference</title></line>`,
+		`<line class="inner a0" x1="190.0" x2="590.0" y1="18.0" y2="18.0"/><circle class="dot a0" cx="390.0" cy="18.0" r="4.5"><title>b: +25.0 [0.0, +50.0], p 0.5</title>`,
+		`<circle class="hollow a0" cx="190.0" cy="42.0" r="4.5"><title>b: 0.0 [0.0, 0.0], p 1</title>`,
+	} {
+		if !strings.Contains(string(f.SVG), want) {
+			t.Errorf("the plot lacks %s\n%s", want, f.SVG)
+		}
+	}
+	if !strings.Contains(f.Note, "Full dots: at 16 training episodes; hollow dots: at 2e-4 M sampled tokens") {
+		t.Errorf("note %q", f.Note)
+	}
+}
+
 // TestIntervalsOfFiguresStayOnTheAxis: a t interval of two seeds may be wider than the plot and is cut.
 func TestIntervalsOfFiguresStayOnTheAxis(t *testing.T) {
 	zero := 0.0
