@@ -80,6 +80,7 @@ func deepening(title string) bool {
 // list. A block that is opened twice is closed once.
 func withoutJSON(log string) string {
 	var out strings.Builder
+	out.Grow(len(log))
 	object, list, first := false, false, true
 	for line := range lines(log) {
 		bare := rstrip(line)
@@ -117,6 +118,9 @@ const maxRestarts = 1000
 // closing one; opening tags inside it are put back. The removal is one pass, but where it brings two halves of a tag together,
 // and then starts over.
 func withoutXML(log string) (string, error) {
+	if start, _ := openingTag(log); start < 0 {
+		return log, nil
+	}
 	for range maxRestarts {
 		out, again := removeXML(log)
 		if !again {

@@ -94,7 +94,10 @@ func shortenOption(name string) string {
 func parseMatplotlib(log string, _ Task, r *Results) error {
 	buttons := strings.NewReplacer("MouseButton.LEFT", "1", "MouseButton.RIGHT", "3")
 	for line := range lines(log) {
-		if name, s, ok := summaryLine(buttons.Replace(line)); ok {
+		if strings.Contains(line, "MouseButton.") {
+			line = buttons.Replace(line)
+		}
+		if name, s, ok := summaryLine(line); ok {
 			r.Set(name, s)
 		}
 	}

@@ -145,10 +145,13 @@ func Ask(t testing.TB, rows []*Row) []*Answer {
 	return answers
 }
 
-// Script runs a program of testdata in the referee's environment and returns its output.
+// Script runs a program, of testdata where its path is relative, in the referee's environment and returns its output.
 func Script(t testing.TB, stdin []byte, name string, args ...string) []byte {
 	t.Helper()
-	cmd := exec.Command(Python(t), append([]string{filepath.Join(Root(), "benchmarks/grade/logs/testdata", name)}, args...)...)
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(Root(), "benchmarks/grade/logs/testdata", name)
+	}
+	cmd := exec.Command(Python(t), append([]string{name}, args...)...)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "HF_HUB_OFFLINE=1")
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stderr bytes.Buffer

@@ -1,0 +1,221 @@
+package grade
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/grade/internal/referee"
+	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/driver"
+	"github.com/milepost-rl/milepost/env/repo"
+)
+
+func text(s string) *string { return &s }
+
+// fiveTasks are tasks over one repository.
+func fiveTasks(t *testing.T) (tasks []*milepost.Task) {
+	t.Helper()
+	first := smallTask(t)
+	for _, id := range []string{"a-1", "b-2", "c-3", "d-4", "e-5"} {
+		c := *first
+		c.ID, c.Origin = id, &milepost.Origin{ID: strings.ReplaceAll(id, "-", "__repo-"), Dataset: "test"}
+		tasks = append(tasks, &c)
+	}
+	return tasks
+}
+
+var fivePredictions = []Prediction{
+	{InstanceID: "a__repo-1", Model: "org/model", Patch: text(fix)},
+	{InstanceID: "b__repo-2", Model: "org/model", Patch: text(benchmarks.Diff("calc.py", calc, calc+"\n"))},
+	{InstanceID: "c__repo-3", Model: "org/model", Patch: text("nonsense")},
+	{InstanceID: "d__repo-4", Model: "org/model"},
+	{InstanceID: "of-another-set", Model: "org/model", Patch: text(fix)},
+}
+
+func TestGradeAndResume(t *testing.T) {
+	x, tasks, out := executor(t), fiveTasks(t), filepath.Join(t.TempDir(), "out")
+	var kept, made []string
+	want := 4
+	g := &Grader{Executor: x, Out: out, Workers: 1, Attempts: 1, Progress: func(v *Verdict, was bool, _, total int) {
+		if total != want {
+			t.Errorf("%d gradings in all", total)
+		}
+		if was {
+			kept = append(kept, v.InstanceID)
+		} else {
+			made = append(made, v.InstanceID)
+		}
+	}}
+	reports, err := g.Grade(t.Context(), tasks, fivePredictions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := reports["org/model"]
+	if r.Total != 5 || r.Submitted != 5 || r.Completed != 2 || r.Resolved != 1 || r.EmptyPatch != 1 || r.Errors != 1 || len(made) != 4 || len(kept) != 0 {
+		t.Errorf("report %+v; made %q, kept %q", r, made, kept)
+	}
+	if !reflect.DeepEqual(r.IncompleteIDs, []string{"e__repo-5"}) || !reflect.DeepEqual(r.Milepost.Outcomes[PatchFailed], []string{"c__repo-3"}) {
+		t.Errorf("incomplete %q, outcomes %v", r.IncompleteIDs, r.Milepost.Outcomes)
+	}
+	for name, want := range map[string]bool{"a-1/report.json": true, "a-1/test_output.txt": true, "a-1/patch.diff": true, "a-1/eval.sh": true, "c-3/report.json": false, "c-3/verdict.json": true} {
+		if _, err := os.Stat(filepath.Join(out, "org__model", name)); (err == nil) != want {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	again, err := g.Grade(t.Context(), tasks, fivePredictions)
+	if err != nil || !reflect.DeepEqual(again, reports) || len(made) != 4 || len(kept) != 4 {
+		t.Errorf("second grading: %v; made %q, kept %q", err, made, kept)
+	}
+	changed := append([]Prediction{{InstanceID: "b__repo-2", Model: "org/model", Patch: text(fix)}}, fivePredictions[0], fivePredictions[2])
+	if err := os.WriteFile(filepath.Join(out, "org__model", "c-3", verdictFile), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	made, want = nil, 3
+	reports, err = g.Grade(t.Context(), tasks, changed)
+	if err != nil || reports["org/model"].Resolved != 2 || !reflect.DeepEqual(made, []string{"b__repo-2", "c__repo-3"}) {
+		t.Errorf("changed patch and damaged verdict: %v, made %q", err, made)
+	}
+	compareRunReport(t, out, tasks, changed, reports["org/model"])
+}
+
+// compareRunReport has the referee make its report of our folder and compares.
+func compareRunReport(t *testing.T, out string, tasks []*milepost.Task, preds []Prediction, ours *RunReport) {
+	t.Helper()
+	python := referee.Python(t)
+	dir := t.TempDir()
+	logs := filepath.Join(dir, "logs", "run_evaluation", "r", "org__model")
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var ids []map[string]string
+	for _, task := range tasks {
+		ids = append(ids, map[string]string{"instance_id": InstanceID(task)})
+		if err := os.Symlink(filepath.Join(out, "org__model", task.ID), filepath.Join(logs, InstanceID(task))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	byID := map[string]Prediction{}
+	for _, p := range preds {
+		byID[p.InstanceID] = p
+	}
+	in, err := json.Marshal([]any{byID, ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-c", "import json, sys\nfrom swebench.harness.reporting import make_run_report\np, d = json.load(sys.stdin)\nprint(make_run_report(p, d, 'r'))")
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(string(in))
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	theirs, err := os.ReadFile(filepath.Join(dir, "org__model.r.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := json.Marshal(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := decodeMap(t, mine), decodeMap(t, theirs)
+	delete(got, "milepost")
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("run report\n ours    %v\n referee %v", got, want)
+	}
+}
+
+// failing is a driver that has no sandboxes, n times; then it hands on.
+type failing struct {
+	driver.Driver
+	n int
+}
+
+func (f *failing) Create(context.Context, *driver.Spec) (driver.Sandbox, error) {
+	f.n++
+	return nil, errors.New("no space left for sandboxes")
+}
+func (f *failing) Close() error { return nil }
+
+func TestInfrastructureIsNoVerdict(t *testing.T) {
+	bases, err := repo.NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &failing{}
+	g := &Grader{Executor: &Executor{Env: env.New(d), Bases: bases}, Out: t.TempDir(), Workers: 1, Attempts: 3}
+	reports, err := g.Grade(t.Context(), fiveTasks(t)[:1], fivePredictions[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := reports["org/model"]
+	if d.n != 3 || r.Errors != 1 || r.Completed != 0 || r.Milepost.Graded != 0 || !reflect.DeepEqual(r.Milepost.Infrastructure, []string{"a__repo-1"}) {
+		t.Errorf("%d attempts, report %+v", d.n, r)
+	}
+	if _, err := os.Stat(filepath.Join(g.Out, "org__model", "a-1", verdictFile)); err == nil {
+		t.Error("an infrastructure failure left a verdict")
+	}
+	if _, err := g.Grade(t.Context(), fiveTasks(t)[:1], fivePredictions[:1]); err != nil || d.n != 6 {
+		t.Errorf("the next start made %d attempts in all, %v", d.n, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	g := &Grader{Executor: &Executor{}, Out: t.TempDir()}
+	bad := smallTask(t)
+	bad.Grading = &milepost.Grading{Rule: milepost.GradeStates, LogParser: "parse_log_fortran"}
+	if _, err := g.Grade(t.Context(), []*milepost.Task{bad}, nil); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "parse_log_fortran") {
+		t.Errorf("unknown parser: %v", err)
+	}
+	unlock, err := g.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := g.Grade(t.Context(), nil, nil); milepost.KindOf(err) != milepost.KindConflict {
+		t.Errorf("two graders: %v", err)
+	}
+}
+
+func TestReadPredictions(t *testing.T) {
+	read := func(content string) ([]Prediction, error) {
+		f := filepath.Join(t.TempDir(), "p")
+		if err := os.WriteFile(f, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return ReadPredictions(f)
+	}
+	one := `{"instance_id": "i-1", "model_name_or_path": "m", "model_patch": "p"}`
+	for _, content := range []string{one, one + "\n\n", "[" + one + "]", `{"i-1": ` + one + `}`, `{"i-1": ` + one + `, "i-2": {"instance_id": "i-2", "model_patch": null}}`} {
+		got, err := read(content)
+		if err != nil || got[0].InstanceID != "i-1" || got[0].Model != "m" || *got[0].Patch != "p" {
+			t.Errorf("%s: %+v, %v", content, got, err)
+		}
+	}
+	if got, err := read(one + "\n" + `{"instance_id": "i-2"}`); err != nil || got[1].Patch != nil || got[1].Model != "None" {
+		t.Errorf("without a patch: %+v, %v", got, err)
+	}
+	for content, want := range map[string]string{
+		"":                        "holds no prediction",
+		one + "\n{":               "line 2",
+		one + "\n" + one:          `line 2: model "m" has instance "i-1" at line 1 already`,
+		"[" + one + `, {"x": 1}]`: "entry 2: instance_id is missing",
+		`{"i-1": 3}`:              `entry "i-1"`,
+		`{"instance_id": 3}`:      "line 1",
+		"[" + one:                 "JSON array",
+		`{"instance_id": "i", "model_patch": {"a": 1}}`: "model_patch",
+	} {
+		if _, err := read(content); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", content, err, want)
+		}
+	}
+	if _, err := ReadPredictions(filepath.Join(t.TempDir(), "none")); milepost.KindOf(err) != milepost.KindNotFound {
+		t.Errorf("no file: %v", err)
+	}
+}
