@@ -11,11 +11,12 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/local"
 	"github.com/milepost-rl/milepost/env/repo"
 )
 
-// bench is a Runner on the local driver with what it needs.
+// bench is a Runner with what it needs.
 type bench struct {
 	*Runner
 	t     testing.TB
@@ -34,8 +35,14 @@ func newBenchOn(t testing.TB, where local.Config, change func(*Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newBenchWith(t, d, change)
+}
+
+func newBenchWith(t testing.TB, d driver.Driver, change func(*Config)) *bench {
+	t.Helper()
 	e := env.New(d)
 	b := &bench{t: t}
+	var err error
 	if b.store, err = repo.NewStore(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}

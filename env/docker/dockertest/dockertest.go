@@ -1,7 +1,7 @@
 // Package dockertest gives tests a Docker engine, an image and an agent: the engine that runs on this machine, or one of
 // the test's own that lives below a temporary folder and ends with the test process, however that ends.
 //
-//	func TestMain(m *testing.M) { dockertest.Main(m) }
+//	func TestMain(m *testing.M) { dockertest.Main(m, nil) }
 //	func TestX(t *testing.T) { cfg := dockertest.Config(t); ... }
 //
 // MILEPOST_TEST_DOCKER names an engine to use instead (unix:///PATH or tcp://HOST:PORT). A test is skipped, with the
@@ -94,7 +94,11 @@ func Client(t testing.TB, host string) *client.Client {
 
 func open() *set {
 	s := &set{}
-	if s.dir, s.err = os.MkdirTemp("", "milepost-docker-"); s.err != nil {
+	place := "/var/tmp" // on disk, whatever TMPDIR says: an engine's layers are large
+	if _, err := os.Stat(place); err != nil {
+		place = ""
+	}
+	if s.dir, s.err = os.MkdirTemp(place, "milepost-docker-"); s.err != nil {
 		return s
 	}
 	if s.err = s.findEngine(); s.err != nil || s.why != "" {
