@@ -191,6 +191,13 @@ func readSheet(t *testing.T, path string) []map[string]string {
 	return out
 }
 
+func exactly(t *testing.T, what, got string, want float64) {
+	t.Helper()
+	if v, err := strconv.ParseFloat(got, 64); err != nil || v != want {
+		t.Errorf("%s is %q, want %v exactly", what, got, want)
+	}
+}
+
 func TestCSVRoundTrip(t *testing.T) {
 	s := usual()
 	s.Arms[1].About = "a \"quoted\", text\nof two lines"
@@ -199,24 +206,18 @@ func TestCSVRoundTrip(t *testing.T) {
 	if err := WriteCSV(dir, s, r); err != nil {
 		t.Fatal(err)
 	}
-	same := func(what, got string, want float64) {
-		t.Helper()
-		if v, err := strconv.ParseFloat(got, 64); err != nil || v != want {
-			t.Errorf("%s is %q, want %v exactly", what, got, want)
-		}
-	}
 	arms := readSheet(t, filepath.Join(dir, "arms.csv"))
 	for i, a := range r.Arms {
 		row := arms[i]
 		if row["arm"] != a.Name || row["about"] != s.Arms[i].About {
 			t.Errorf("row %v", row)
 		}
-		same("final", row["final"], a.Final.Value)
-		same("final_low", row["final_low"], a.Final.Bootstrap.Low)
-		same("gain_t_high", row["gain_t_high"], a.Gain.T.High)
-		same("at_tokens", row["at_tokens"], a.AtTokens.Value)
-		same("area_episodes_high", row["area_episodes_high"], a.AreaEpisodes.Bootstrap.High)
-		same("tokens_mean", row["tokens_mean"], a.Cost.Tokens)
+		exactly(t, "final", row["final"], a.Final.Value)
+		exactly(t, "final_low", row["final_low"], a.Final.Bootstrap.Low)
+		exactly(t, "gain_t_high", row["gain_t_high"], a.Gain.T.High)
+		exactly(t, "at_tokens", row["at_tokens"], a.AtTokens.Value)
+		exactly(t, "area_episodes_high", row["area_episodes_high"], a.AreaEpisodes.Bootstrap.High)
+		exactly(t, "tokens_mean", row["tokens_mean"], a.Cost.Tokens)
 	}
 	comparisons := readSheet(t, filepath.Join(dir, "comparisons.csv"))
 	if len(comparisons) != len(r.Comparisons) || len(comparisons) != 2*5 {
@@ -227,10 +228,18 @@ func TestCSVRoundTrip(t *testing.T) {
 		if row["arm"] != c.Arm || row["basis"] != string(c.Basis) || row["verdict"] != string(c.Verdict) || row["correction"] != "holm" {
 			t.Errorf("row %v", row)
 		}
-		same("difference", row["difference"], c.Difference.Value)
-		same("difference_high", row["difference_high"], c.Difference.Bootstrap.High)
-		same("p_corrected", row["p_corrected"], c.Corrected)
-		same("p_t", row["p_t"], *c.PT)
+		exactly(t, "difference", row["difference"], c.Difference.Value)
+		exactly(t, "difference_high", row["difference_high"], c.Difference.Bootstrap.High)
+		exactly(t, "p_corrected", row["p_corrected"], c.Corrected)
+		exactly(t, "p_t", row["p_t"], *c.PT)
+	}
+}
+
+func TestCSVOfRuns(t *testing.T) {
+	s := usual()
+	dir := t.TempDir()
+	if err := WriteCSV(dir, s, analyse(t, s)); err != nil {
+		t.Fatal(err)
 	}
 	runs, curves := readSheet(t, filepath.Join(dir, "runs.csv")), readSheet(t, filepath.Join(dir, "curves.csv"))
 	i := 0
@@ -240,7 +249,7 @@ func TestCSVRoundTrip(t *testing.T) {
 				t.Errorf("row %v", row)
 			}
 			for _, p := range run.Points {
-				same("train", curves[i]["train"], p.Train)
+				exactly(t, "train", curves[i]["train"], p.Train)
 				if (curves[i]["heldout"] == "") != (p.Heldout == nil) {
 					t.Errorf("row %v", curves[i])
 				}
