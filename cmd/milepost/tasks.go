@@ -20,8 +20,9 @@ import (
 
 // newTasksCommand is the parent of what makes, checks and shows task sets; making is in tasks_make.go.
 func newTasksCommand() *cobra.Command {
-	c := &cobra.Command{Use: "tasks", Short: "Make, import, validate and show task sets"}
-	c.AddCommand(newTasksMakeCommand(), newTasksImportCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand())
+	c := &cobra.Command{Use: "tasks", Short: "Make, import, validate, show, split and mix task sets"}
+	c.AddCommand(newTasksMakeCommand(), newTasksImportCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand(),
+		newTasksSplitCommand(), newTasksMixCommand())
 	return c
 }
 
@@ -146,39 +147,66 @@ func newTasksShowCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			tasks, err := benchmarks.Load(args[0])
-			if err != nil {
-				return err
-			}
 			if len(args) == 2 {
-				return showTask(c.OutOrStdout(), tasks, args[1], asJSON)
+				return findTask(c.OutOrStdout(), args[0], args[1], asJSON)
 			}
 			if asJSON {
+				tasks, err := benchmarks.Load(args[0])
+				if err != nil {
+					return err
+				}
 				return printJSON(c.OutOrStdout(), tasks)
 			}
-			for _, t := range tasks {
+			return benchmarks.Each(args[0], func(t *milepost.Task) error {
 				first, _, _ := strings.Cut(t.Statement, "\n")
-				fmt.Fprintf(c.OutOrStdout(), "%s  %d failing, %d passing  %s\n", t.ID, len(t.FailToPass), len(t.PassToPass), first)
-			}
-			return nil
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %d failing, %d passing  %s\n", t.ID, len(t.FailToPass), len(t.PassToPass), first)
+				return err
+			})
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the tasks as JSON")
 	return c
 }
 
-func showTask(out io.Writer, tasks []*milepost.Task, id string, asJSON bool) error {
-	i := slices.IndexFunc(tasks, func(t *milepost.Task) bool { return t.ID == id })
-	if i < 0 {
-		return milepost.E("tasks show", milepost.KindNotFound, "no task %q among %d; the first is %q", id, len(tasks), tasks[0].ID)
+// findTask shows the task of the given id.
+func findTask(out io.Writer, set, id string, asJSON bool) error {
+	var found *milepost.Task
+	first, n := "", 0
+	err := benchmarks.Each(set, func(t *milepost.Task) error {
+		if n++; n == 1 {
+			first = t.ID
+		}
+		if t.ID == id {
+			found = t
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case found == nil:
+		return milepost.E("tasks show", milepost.KindNotFound, "no task %q among %d; the first is %q", id, n, first)
+	case asJSON:
+		return printJSON(out, found)
 	}
-	t := tasks[i]
-	if asJSON {
-		return printJSON(out, t)
-	}
+	showTask(out, found)
+	return nil
+}
+
+func showTask(out io.Writer, t *milepost.Task) {
 	fmt.Fprintf(out, "task        %s (%s, split %q, %s)\n", t.ID, t.Kind, t.Split, t.Source)
-	fmt.Fprintf(out, "repository  %s at %s\n", t.Repo, t.BaseCommit)
-	fmt.Fprintf(out, "tests       %s\n", strings.Join(t.Test.Argv, " "))
+	if t.Workdir == "" {
+		fmt.Fprintf(out, "repository  %s at %s\n", t.Repo, t.BaseCommit)
+	} else {
+		fmt.Fprintf(out, "repository  %s at %s in image %s\n", t.Workdir, t.BaseCommit, t.Image)
+	}
+	if t.Origin != nil {
+		fmt.Fprintf(out, "row         %d of %s; upstream %s\n", t.Origin.Row, t.Origin.File, t.Origin.Repo)
+	}
+	if len(t.Test.Argv) > 0 {
+		fmt.Fprintf(out, "tests       %s\n", strings.Join(t.Test.Argv, " "))
+	}
+	showGrading(out, t.Grading)
 	for _, k := range slices.Sorted(maps.Keys(t.Meta)) {
 		fmt.Fprintf(out, "            %s: %s\n", k, t.Meta[k])
 	}
@@ -186,7 +214,24 @@ func showTask(out io.Writer, tasks []*milepost.Task, id string, asJSON bool) err
 	fmt.Fprintf(out, "\nfail to pass (%d)\n  %s\n", len(t.FailToPass), strings.Join(t.FailToPass, "\n  "))
 	fmt.Fprintf(out, "pass to pass (%d)\n  %s\n", len(t.PassToPass), strings.Join(t.PassToPass, "\n  "))
 	fmt.Fprintf(out, "\n%s", t.ReferencePatch)
-	return nil
+}
+
+// showGrading shows how a data set judges, in the words a person would look for.
+func showGrading(out io.Writer, g *milepost.Grading) {
+	if g == nil {
+		return
+	}
+	fmt.Fprintf(out, "grading     rule %s", g.Rule)
+	if g.LogParser != "" {
+		fmt.Fprintf(out, ", log parser %s", g.LogParser)
+	}
+	if g.Total > 0 {
+		fmt.Fprintf(out, ", of %d tests", g.Total)
+	}
+	fmt.Fprintln(out)
+	for _, c := range append(slices.Clone(g.Setup), g.Commands...) {
+		fmt.Fprintf(out, "            $ %s\n", c)
+	}
 }
 
 func newTasksStatsCommand() *cobra.Command {
@@ -196,11 +241,10 @@ func newTasksStatsCommand() *cobra.Command {
 		Short: "Sum a task set up",
 		Args:  oneSet,
 		RunE: func(c *cobra.Command, args []string) error {
-			tasks, err := benchmarks.Load(args[0])
+			s, err := benchmarks.SummariseSet(args[0])
 			if err != nil {
 				return err
 			}
-			s := benchmarks.Summarise(tasks)
 			if asJSON {
 				return printJSON(c.OutOrStdout(), s)
 			}
@@ -213,7 +257,7 @@ func newTasksStatsCommand() *cobra.Command {
 }
 
 func printStats(out io.Writer, s benchmarks.Stats) {
-	fmt.Fprintf(out, "%d tasks on %d repository trees", s.Tasks, s.Trees)
+	fmt.Fprintf(out, "%d tasks on %d repository trees of %d repositories", s.Tasks, s.Trees, s.Repos)
 	for _, split := range slices.Sorted(maps.Keys(s.Splits)) {
 		fmt.Fprintf(out, ", %d %q", s.Splits[split], split)
 	}
@@ -223,6 +267,9 @@ func printStats(out io.Writer, s benchmarks.Stats) {
 		r    benchmarks.Range
 	}{{"tests", s.Tests}, {"failing tests", s.FailToPass}, {"files to patch", s.PatchedFiles}, {"statement bytes", s.Statement}, {"patch bytes", s.Patch}} {
 		fmt.Fprintf(out, "%-16s %d to %d, mean %.1f\n", row.what, row.r.Min, row.r.Max, row.r.Mean)
+	}
+	for _, d := range slices.Sorted(maps.Keys(s.Datasets)) {
+		fmt.Fprintf(out, "data set %-22s %d tasks\n", d, s.Datasets[d])
 	}
 	for _, f := range slices.Sorted(maps.Keys(s.Families)) {
 		fmt.Fprintf(out, "family %-12s %d faults\n", f, s.Families[f])
