@@ -38,7 +38,7 @@ func ParseRatios(s string) ([]Ratio, error) {
 	for part := range strings.SplitSeq(s, ",") {
 		name, share, ok := strings.Cut(strings.TrimSpace(part), "=")
 		r := Ratio{Name: name}
-		if _, err := fmt.Sscanf(share, "%g", &r.Share); !ok || err != nil || r.Share <= 0 || r.Share > 1e9 || !taskID.MatchString(name) {
+		if _, err := fmt.Sscanf(share, "%g", &r.Share); !ok || err != nil || !(r.Share > 0 && r.Share <= 1e9) || !taskID.MatchString(name) {
 			return nil, milepost.E(op, milepost.KindInvalid, "ratio %q is not NAME=SHARE with a share of more than 0, such as train=8", part)
 		}
 		if slices.ContainsFunc(out, func(o Ratio) bool { return o.Name == name }) {
