@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,8 +70,17 @@ func (x *Executor) Run(ctx context.Context, t *milepost.Task, patch *string, log
 
 // run is Run in its sandbox.
 func (x *Executor) run(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev *Evidence, logFile string) error {
+	root := s.Root()
+	if t.Workdir != "" {
+		root = t.Workdir
+		if r, err := s.Exec(ctx, env.Command{Argv: []string{"test", "-d", root}}); err != nil {
+			return err
+		} else if r.ExitCode != 0 {
+			return milepost.E("grade: open repository", milepost.KindInvalid, "the sandbox has no folder %s: the task lies in image %s, which wants a driver of sandboxes with images", root, t.Image)
+		}
+	}
 	for i, c := range t.Prepare {
-		r, err := s.Exec(ctx, env.Command{Argv: []string{"bash", "-c", c}, Env: gitVars, Limits: env.Limits{Wall: applyLimit}})
+		r, err := inTree(ctx, s, root, "", "bash", "-c", c)
 		if err != nil {
 			return err
 		}
@@ -79,7 +89,7 @@ func (x *Executor) run(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev
 			return nil
 		}
 	}
-	by, words, err := apply(ctx, s, *ev.Patch)
+	by, words, err := apply(ctx, s, root, *ev.Patch)
 	if err != nil {
 		return err
 	}
@@ -88,7 +98,7 @@ func (x *Executor) run(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev
 		return nil
 	}
 	ev.AppliedBy = by
-	if err := x.evaluate(ctx, s, t, ev, logFile); err != nil {
+	if err := x.evaluate(ctx, s, t, root, ev, logFile); err != nil {
 		return err
 	}
 	if g := t.Grading; g != nil && g.Output != "" {
@@ -104,79 +114,71 @@ func (x *Executor) run(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev
 }
 
 // evaluate runs the script, keeps its output on disk, and reads it.
-func (x *Executor) evaluate(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev *Evidence, logFile string) (err error) {
+func (x *Executor) evaluate(ctx context.Context, s *env.Sandbox, t *milepost.Task, root string, ev *Evidence, logFile string) error {
 	const op = "grade: evaluate"
 	limits := x.Limits
 	if limits.Wall = t.Test.Timeout; limits.Wall <= 0 {
 		limits.Wall = x.Timeout
 	}
-	ev.Limit = limits.Wall
-	vars := map[string]string{}
-	for k, v := range gitVars {
-		vars[k] = v
-	}
-	if t.Grading == nil {
-		vars["PYTHONHASHSEED"] = "0" // as env/testrun: a run is a function of the tree
-	}
-	for k, v := range t.Test.Env {
-		vars[k] = v
+	maxLog := x.MaxLog
+	if maxLog == 0 {
+		maxLog = DefaultMaxLog
 	}
 	file, err := os.Create(logFile)
 	if err != nil {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	defer func() {
-		err = errors.Join(err, milepost.Wrap(op, milepost.KindUnavailable, ignoreClosed(file.Close())))
-	}()
-	p, err := s.Start(ctx, env.Command{Argv: evalShell, Env: vars, Limits: limits})
-	if err != nil {
-		return err
+	r, n, err := stream(ctx, s, env.Command{Argv: evalShell, Env: evalVars(t), Limits: limits}, Script(t, root), file, maxLog)
+	ev.Limit, ev.TimedOut, ev.Memory, ev.TooLong, ev.Duration = limits.Wall, r.TimedOut, r.OutOfMemory, n > maxLog, r.Duration
+	if err == nil && ev.TimedOut {
+		_, err = fmt.Fprintf(file, "\n\nTimeout error: %d seconds exceeded.", int(ev.Limit.Seconds()))
 	}
-	stop := context.AfterFunc(ctx, p.Kill)
-	defer stop()
-	go func() { // ends when the script is read, or with the process
-		_, _ = io.WriteString(p.Stdin, Script(t, s.Root()))
-		_ = p.Stdin.Close()
-	}()
-	maxLog := x.MaxLog
-	if maxLog == 0 {
-		maxLog = DefaultMaxLog
+	if closeErr := file.Close(); err == nil {
+		err = closeErr
 	}
-	n, copyErr := io.Copy(file, io.LimitReader(p.Stdout, maxLog+1))
-	if n > maxLog || copyErr != nil {
-		p.Kill()
-	}
-	_, _ = io.Copy(io.Discard, p.Stdout)
-	r, err := p.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
-	case err != nil:
-		return err
-	case copyErr != nil:
-		return milepost.Wrap(op, milepost.KindUnavailable, copyErr)
-	}
-	ev.TimedOut, ev.Memory, ev.TooLong, ev.Duration = r.TimedOut, r.OutOfMemory, n > maxLog, r.Duration
-	if ev.TimedOut {
-		if _, err := fmt.Fprintf(file, "\n\nTimeout error: %d seconds exceeded.", int(ev.Limit.Seconds())); err != nil {
-			return milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-	}
-	if err := file.Close(); err != nil {
+	if err != nil || ev.TooLong {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	if ev.TooLong {
-		return nil
 	}
 	ev.Log, err = ReadLog(logFile, maxLog+1024)
 	return err
 }
 
-func ignoreClosed(err error) error {
-	if errors.Is(err, fs.ErrClosed) {
-		return nil
+// evalVars is the environment of an evaluation.
+func evalVars(t *milepost.Task) map[string]string {
+	vars := maps.Clone(gitVars)
+	if t.Grading == nil {
+		vars["PYTHONHASHSEED"] = "0" // as env/testrun: a run is a function of the tree
 	}
-	return err
+	maps.Copy(vars, t.Test.Env)
+	return vars
+}
+
+// stream runs a command with the given standard input and copies its output to w, up to one byte more than max; n is
+// how much that was. A command that prints more is killed.
+func stream(ctx context.Context, s *env.Sandbox, cmd env.Command, stdin string, w io.Writer, max int64) (r env.Result, n int64, err error) {
+	p, err := s.Start(ctx, cmd)
+	if err != nil {
+		return r, 0, err
+	}
+	stop := context.AfterFunc(ctx, p.Kill)
+	defer stop()
+	go func() { // ends when the script is read, or with the process
+		_, _ = io.WriteString(p.Stdin, stdin)
+		_ = p.Stdin.Close()
+	}()
+	n, copyErr := io.Copy(w, io.LimitReader(p.Stdout, max+1))
+	if n > max || copyErr != nil {
+		p.Kill()
+	}
+	_, _ = io.Copy(io.Discard, p.Stdout)
+	r, err = p.Wait()
+	switch {
+	case ctx.Err() != nil:
+		err = milepost.Wrap("grade: evaluate", milepost.KindCanceled, ctx.Err())
+	case err == nil:
+		err = copyErr
+	}
+	return r, n, err
 }
 
 // ReadLog reads a log on disk as the judge wants it. Kinds: limit for more than max bytes, not_found, unavailable.

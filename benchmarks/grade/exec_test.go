@@ -200,6 +200,16 @@ func TestDataSetScripts(t *testing.T) {
 	wantOutcome(t, graded(t, x, prepared, fix), SetupFailed, "prepare command 1 ended with 3")
 }
 
+// TestNoImages: a task that lies in an image is refused where sandboxes have none.
+func TestNoImages(t *testing.T) {
+	x, task := executor(t), smallTask(t)
+	task.Workdir, task.Repo, task.BaseTree = "/testbed", "", ""
+	_, err := x.Run(t.Context(), task, &fix, filepath.Join(t.TempDir(), "log"))
+	if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "/testbed") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestOutputs: the file that a verifier leaves is what is judged.
 func TestOutputs(t *testing.T) {
 	x := executor(t)

@@ -25,7 +25,7 @@ const (
 	patchFile   = "patch.diff"       // the prediction's patch
 	scriptFile  = "eval.sh"          // the evaluation, with the repository's place in the task's image
 	verdictFile = "verdict.json"     // the Verdict, written last
-	reportEnd   = ".milepost.json"   // OUT/<model>.milepost.json: RunReport
+	ReportEnd   = ".milepost.json"   // OUT/<model>.milepost.json: RunReport
 	lockFile    = ".milepost.lock"   // held by the one grader at work in OUT
 	keyVersion  = "milepost grade 1" // changes when kept verdicts may not be taken over any more
 )
@@ -99,7 +99,7 @@ func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Pred
 	reports := map[string]*RunReport{}
 	for model, of := range submitted {
 		reports[model] = Summarise(ids, of, verdicts[model])
-		if err := writeJSON(filepath.Join(g.Out, ModelFolder(model)+reportEnd), reports[model]); err != nil {
+		if err := writeJSON(filepath.Join(g.Out, ModelFolder(model)+ReportEnd), reports[model]); err != nil {
 			return nil, err
 		}
 	}

@@ -69,7 +69,7 @@ func newRootCommand() *cobra.Command {
 	})
 	root.AddCommand(
 		newQuickstartCommand(), newTrainCommand(), newRFTCommand(), newEvalCommand(), newReportCommand(),
-		newTasksCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
+		newTasksCommand(), newGradeCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
 		newBenchCommand(), newE2ERealCommand(), newAblateCommand(),
 	)
 	blameUser(root)

@@ -1,7 +1,7 @@
 """Makes logs that look like those of each parser, and damaged copies of real ones: generate.py SEED COUNT [REAL.jsonl].
 
-Writes JSONL rows as collect.py does, COUNT for each parser and, with REAL.jsonl, COUNT damaged real logs for each parser; origin is
-"generated" or "mutated". Lines of other parsers are mixed in, and some lines are damaged: a character dropped, doubled or
+Writes JSONL rows as collect.py does, for each parser COUNT generated logs and COUNT damaged real ones, or twice COUNT generated ones where
+there is no real log; origin is "generated" or "mutated". Lines of other parsers are mixed in, and some lines are damaged: a character dropped, doubled or
 replaced by one that text-handling code trips over.
 """
 
@@ -126,7 +126,7 @@ def main():
     names = ["parse_plotly_js", *(f"parse_log_{p}" for p in sorted(POOLS))]
     for name in names:
         rng = random.Random(f"{seed} {name}")
-        for i in range(count):
+        for i in range(count if name in real else 2 * count):
             instance, version = task_of(name, rng)
             emit({"id": f"gen-{name}-{i}", "parser": name, "instance_id": instance, "version": version, "origin": "generated"}, generate(name, rng))
         for i in range(count if name in real else 0):
