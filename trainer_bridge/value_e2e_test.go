@@ -65,7 +65,7 @@ func TestValueHeadTrainsThroughTheBridge(t *testing.T) {
 	model := initTiny(t, s, writeDemonstrations(t, 40))
 	returns := []float32{1, 0, 1, 0, 1, 0}
 	config := trainerbridge.DefaultUpdateConfig()
-	config.Optimizer.LR, config.Value.LR, config.Value.Coefficient = 3e-3, .05, 1
+	config.Optimizer.LR, config.Value.LR, config.Value.Coefficient = 3e-3, .4, 1
 	plain := batchOf(t, s, "plain", sequences(), []float32{1, -1, 1, -1, 1, -1})
 	_, err := s.Values(t.Context(), plain, 64)
 	wantKind(t, err, milepost.KindInvalid, "there is no value head")

@@ -113,7 +113,7 @@ func TestTrainingWithAValueHead(t *testing.T) {
 	dir := t.TempDir()
 	cfg, err := configs.Load("quickstart", []string{
 		"credit.estimator=ppo_gae", "schedule.groups_per_update=2", "schedule.group_size=2", "schedule.concurrency=1",
-		"schedule.max_updates=3", "schedule.checkpoint_every=3", "schedule.eval_every=0", "update.value.lr=.05", "update.optimizer.lr=.003",
+		"schedule.max_updates=3", "schedule.checkpoint_every=3", "schedule.eval_every=0", "update.value.lr=.2", "update.optimizer.lr=.003",
 		"update.epochs=2", "update.warmup=0", "credit.gae_lambda=.9", "rft.model.layers=1", "rft.model.width=32", "rft.model.heads=1", "rft.model.key_value_heads=1",
 	})
 	if err != nil {
