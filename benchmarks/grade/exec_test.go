@@ -54,17 +54,36 @@ func itoa(n int) string { return string(rune('0' + n)) }
 // TestWaysOfApplying: each command of the chain is reached by a patch that those before it refuse.
 func TestWaysOfApplying(t *testing.T) {
 	x, task := executor(t), smallTask(t)
-	drifted := strings.Replace(strings.Replace(fix, " def double(a):", " def doubled(a):", 1), "@@ -1,5 +1,5 @@", "@@ -1,5 +1,5 @@", 1)
-	for _, c := range []struct{ name, patch, by string }{
-		{"strict", fix, "git apply --verbose"},
-		{"fuzz", drifted, "patch --batch --forward --fuzz=5 -p1"},
+	drifted := strings.Replace(fix, " def double(a):", " def doubled(a):", 1)
+	long := calc + strings.Repeat("\n", 20) + "LAST = 1\n"
+	two := benchmarks.Diff("calc.py", long, strings.NewReplacer("a - b", "a + b", "LAST = 1", "LAST = 2").Replace(long))
+	two = strings.Replace(two, "-LAST = 1", "-LAST = 0", 1) // the second hunk never applies
+	for _, c := range []struct {
+		name, patch, by string
+		want            Outcome
+	}{
+		{"strict", fix, "git apply --verbose", Resolved},
+		{"fuzz", drifted, "patch --batch --forward --fuzz=5 -p1", Resolved},
+		{"already there", benchmarks.Diff("calc.py", strings.Replace(calc, "a - b", "a % b", 1), calc), "verified by git apply --check --reverse", Unresolved},
+		{"one hunk of two", two, "", PatchFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := graded(t, x, task, c.patch)
-			if v.Outcome != Resolved || v.AppliedBy != c.by {
+			if v.Outcome != c.want || v.AppliedBy != c.by {
 				t.Errorf("verdict %s, applied by %q, want %q", v, v.AppliedBy, c.by)
 			}
 		})
+	}
+}
+
+// TestResetBetweenWays: what a command that failed left behind is gone before the next one tries.
+func TestResetBetweenWays(t *testing.T) {
+	x, task := executor(t), smallTask(t)
+	patch := benchmarks.Diff("tests/__init__.py", "", "") + strings.Replace(fix, " def double(a):", " def doubled(a):", 1) +
+		"diff --git a/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
+	v := graded(t, x, task, patch) // --reject makes new.py; patch --forward would fail on it
+	if v.Outcome != Resolved || v.AppliedBy != "patch --batch --forward --fuzz=5 -p1" {
+		t.Errorf("verdict %s, applied by %q", v, v.AppliedBy)
 	}
 }
 

@@ -81,7 +81,8 @@ def kinds(c):
             tests = c.outcomes(rng, ["pass", "pass", "fail", "skip", "error"])
             code = {"fail": "assert_equal 1, 2", "skip": "skip 'x'", "error": "raise 'e'", "pass": "assert true"}
             body = "\n".join(f"  def test_{n}; {code[o]}; end" for n, o in tests)
-            (d / "m.rb").write_text(f"require 'minitest/autorun'\nclass MTest < Minitest::Test\n{body}\nend\n")
+            named = "\n".join(f"  define_method('test_: {n} should work. ') {{ {code[o]} }}" for n, o in tests)  # as the gem shoulda names tests
+            (d / "m.rb").write_text(f"require 'minitest/autorun'\nclass MTest < Minitest::Test\n{named}\nend\n")
             c.emit("minitest", c.run("ruby m.rb -v", d), "parse_log_minitest")
             c.emit("minitest", c.run("ruby m.rb -v", d), "parse_log_jekyll", instance=f"jekyll__jekyll-{rng.choice(['9141', '8047', '8167'])}")
             body = body.replace("skip 'x'", "omit 'x'")
