@@ -8,6 +8,8 @@ with JUnit 4). go, cargo, php, ruby and g++ come from PATH. A line of OUT is {"i
 "origin": "real", "tool", "text"}; text that is not UTF-8 is stored as "base64". See record.py for what follows.
 """
 
+# ruff: noqa: E501  (a line of data is easier to read than a column of it)
+
 import base64
 import json
 import os
@@ -20,25 +22,72 @@ import tempfile
 from pathlib import Path
 
 TOOLS = Path(sys.argv[1]).resolve()
-OUT = open(sys.argv[2], "a")
+OUT = Path(sys.argv[2])
 counts = {}
 
-WORDS = "alpha beta gamma delta parse render load store merge split token route cache index query".split()
-ODD = ["a - b", "x[1]", "/tmp/a/b.dcm", "ünïcödé ✓", "two  spaces", "100%", "tab\\there", "(3ms)", "... ok", "PASSED", "", "a/b*c", "日本"]
-PRINTS = ["plain output", "PASSED not_a_test", "FAILED - x - y", "ok 1 fake", "  ✓ fake (2ms)", "ERROR: boom here", "progress\rdone", ">>> ... ok"]
+WORDS = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "parse",
+    "render",
+    "load",
+    "store",
+    "merge",
+    "split",
+    "token",
+    "route",
+    "cache",
+    "index",
+    "query",
+]
+ODD = [
+    "a - b",
+    "x[1]",
+    "/tmp/a/b.dcm",
+    "ünïcödé ✓",
+    "two  spaces",
+    "100%",
+    "tab\\there",
+    "(3ms)",
+    "... ok",
+    "PASSED",
+    "",
+    "a/b*c",
+    "日本",
+]
+PRINTS = [
+    "plain output",
+    "PASSED not_a_test",
+    "FAILED - x - y",
+    "ok 1 fake",
+    "  ✓ fake (2ms)",
+    "ERROR: boom here",
+    "progress\rdone",
+    ">>> ... ok",
+]
 
 
 def emit(tool, raw, *parsers, version="", instance="x__x-1"):
     """Writes one real log for each parser that reads its format."""
     for p in parsers:
         n = counts[p] = counts.get(p, 0) + 1
-        row = {"id": f"real-{p}-{tool}-{n}", "parser": p, "instance_id": instance, "version": version, "origin": "real", "tool": tool}
+        row = {
+            "id": f"real-{p}-{tool}-{n}",
+            "parser": p,
+            "instance_id": instance,
+            "version": version,
+            "origin": "real",
+            "tool": tool,
+        }
         raw_clean = re.sub(rb"/tmp/mpc-\w+", b"/testbed", raw.replace(str(TOOLS).encode(), b"/opt/tools"))
         try:
             row["text"] = raw_clean.decode()
         except UnicodeDecodeError:
             row["base64"] = base64.b64encode(raw_clean).decode()
-        print(json.dumps(row, ensure_ascii=False), file=OUT, flush=True)
+        with OUT.open("a") as f:
+            print(json.dumps(row, ensure_ascii=False), file=f)
 
 
 def run(cmd, cwd, env=None, timeout=180):
@@ -59,17 +108,28 @@ def workdir():
 
 def pytest_project(rng, d):
     body = ["import pytest, unittest, sys, os", ""]
-    for name, o in outcomes(rng, ["pass", "pass", "pass", "fail", "skip", "xfail", "xpass", "error", "param", "print", "raise", "bytes"]):
+    for name, o in outcomes(
+        rng, ["pass", "pass", "pass", "fail", "skip", "xfail", "xpass", "error", "param", "print", "raise", "bytes"]
+    ):
         if o == "skip":
             body.append("@pytest.mark.skip(reason='not - now')")
         if o in ("xfail", "xpass"):
             body.append("@pytest.mark.xfail(reason='known')")
         if o == "param":
             values = rng.sample(ODD, 4)
-            body += [f"@pytest.mark.parametrize('v', {values!r})", f"def test_{name}(v):", f"    assert v != {values[0]!r}, 'why - not'"]
+            body += [
+                f"@pytest.mark.parametrize('v', {values!r})",
+                f"def test_{name}(v):",
+                f"    assert v != {values[0]!r}, 'why - not'",
+            ]
             continue
         if o == "error":
-            body += ["@pytest.fixture", f"def f_{name}():", "    raise RuntimeError('set-up - broke')", f"def test_{name}(f_{name}): pass"]
+            body += [
+                "@pytest.fixture",
+                f"def f_{name}():",
+                "    raise RuntimeError('set-up - broke')",
+                f"def test_{name}(f_{name}): pass",
+            ]
             continue
         body.append(f"def test_{name}():")
         body.append({"pass": "    pass", "fail": "    assert 1 == 2, 'a - b - c'", "skip": "    pass", "xfail": "    assert 0", "xpass": "    pass",
@@ -77,9 +137,17 @@ def pytest_project(rng, d):
                      "bytes": "    sys.stdout.flush(); os.write(1, b'\\xff\\xfe\\xe2\\x82 raw\\r\\n')",
                      "raise": "    raise ValueError('multi\\nline - message')"}[o])  # fmt: skip
     if rng.random() < 0.4:
-        body += ["class TestC(unittest.TestCase):", "    def test_in_class(self): self.assertEqual(1, 1)", "    def test_bad(self): self.fail('x - y')"]
+        body += [
+            "class TestC(unittest.TestCase):",
+            "    def test_in_class(self): self.assertEqual(1, 1)",
+            "    def test_bad(self): self.fail('x - y')",
+        ]
         if rng.random() < 0.5:
-            body += ["    def test_subs(self):", "        for i in range(3):", "            with self.subTest(i=i): self.assertNotEqual(i, 1)"]
+            body += [
+                "    def test_subs(self):",
+                "        for i in range(3):",
+                "            with self.subTest(i=i): self.assertNotEqual(i, 1)",
+            ]
     (d / "test_mod.py").write_text("\n".join(body) + "\n")
     if rng.random() < 0.15:
         (d / "test_broken.py").write_text("import does_not_exist\n")
@@ -87,8 +155,31 @@ def pytest_project(rng, d):
 
 def kind_pytest(rng):
     plain = ["parse_log_pytest", "parse_log_pytest_options", "parse_log_pytest_v2", "parse_log_matplotlib", "parse_log_seaborn"]
-    flags = ["-rA", "-rA -v", "-rA --tb=no -q", "-rA --color=yes", "-v --no-header", "-rA -s", "-rA -n 2", "-rA -p no:cacheprovider --tb=short"]
-    alias = ["astroid", "flask", "marshmallow", "pvlib", "pyvista", "sqlfluff", "xarray", "pydicom", "requests", "pylint", "astropy", "scikit", "sphinx"]
+    flags = [
+        "-rA",
+        "-rA -v",
+        "-rA --tb=no -q",
+        "-rA --color=yes",
+        "-v --no-header",
+        "-rA -s",
+        "-rA -n 2",
+        "-rA -p no:cacheprovider --tb=short",
+    ]
+    alias = [
+        "astroid",
+        "flask",
+        "marshmallow",
+        "pvlib",
+        "pyvista",
+        "sqlfluff",
+        "xarray",
+        "pydicom",
+        "requests",
+        "pylint",
+        "astropy",
+        "scikit",
+        "sphinx",
+    ]
     for i in range(90):
         venv = rng.choice(["venv5.4.3", "venv6.2.5", "venv7.4.4", "venv9"])
         flag = rng.choice(flags)
@@ -123,10 +214,19 @@ def kind_django(rng):
                          "print": f"        sys.stderr.write({rng.choice(PRINTS)!r} + '\\n')",
                          "printok": "        sys.stderr.write('Testing against Django installed in /x silenced).\\n')"}.get(o, "        pass"))  # fmt: skip
         (d / "app/tests.py").write_text("\n".join(body) + "\n")
-        raw = run(f"{TOOLS}/venv9/bin/python -m django test -v {rng.choice([2, 2, 2, 3])} app", d, {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": str(d)})
+        raw = run(
+            f"{TOOLS}/venv9/bin/python -m django test -v {rng.choice([2, 2, 2, 3])} app",
+            d,
+            {"DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": str(d)},
+        )
         emit("django", raw, "parse_log_django")
         if i % 3 == 0:
-            (d / "app/tests2.py").write_text("\n".join(body).replace("from django.test import TestCase, SimpleTestCase", "from unittest import TestCase as SimpleTestCase") + "\n")
+            (d / "app/tests2.py").write_text(
+                "\n".join(body).replace(
+                    "from django.test import TestCase, SimpleTestCase", "from unittest import TestCase as SimpleTestCase"
+                )
+                + "\n"
+            )
             emit("unittest", run(f"{TOOLS}/venv9/bin/python -m unittest -v app.tests2", d), "parse_log_django")
         shutil.rmtree(d)
 
@@ -138,7 +238,15 @@ def kind_sympy(rng):
         for name, o in outcomes(rng, ["pass", "pass", "fail", "error", "skip", "xfail"]):
             if o == "xfail":
                 body.append("@XFAIL")
-            body += [f"def test_{name}():", {"fail": "    assert 1 == 2", "error": "    raise KeyError('k')", "skip": "    skip('why')", "xfail": "    assert 0"}.get(o, "    pass")]
+            body += [
+                f"def test_{name}():",
+                {
+                    "fail": "    assert 1 == 2",
+                    "error": "    raise KeyError('k')",
+                    "skip": "    skip('why')",
+                    "xfail": "    assert 0",
+                }.get(o, "    pass"),
+            ]
         (d / "test_rand.py").write_text("\n".join(body) + "\n")
         code = "from sympy.testing.runtests import SymPyTests, PyTestReporter as R; t = SymPyTests(R(True, 'short'), [''], None); t._testfiles = ['test_rand.py']; t.test()"
         emit("sympy", run([f"{TOOLS}/venv9/bin/python", "-c", code], d), "parse_log_sympy")
@@ -147,7 +255,18 @@ def kind_sympy(rng):
 
 def js_tests(rng, style):
     """A file of nested suites for mocha, jest, vitest or jasmine."""
-    names = ["adds", "does a thing (3ms)", "handles a > b", "✓ odd", "works ... ok", "1) numbered", "a: colon", "two  spaces", "[skipped]", "takes 12 ms"]
+    names = [
+        "adds",
+        "does a thing (3ms)",
+        "handles a > b",
+        "✓ odd",
+        "works ... ok",
+        "1) numbered",
+        "a: colon",
+        "two  spaces",
+        "[skipped]",
+        "takes 12 ms",
+    ]
     text = []
     if style == "vitest":
         text.append("import { describe, it, expect } from 'vitest';")
@@ -161,7 +280,7 @@ def js_tests(rng, style):
             o = rng.choice(["pass", "pass", "pass", "fail", "skip", "slow", "log", "throw"])
             call = ("xit" if style == "jasmine" else "it.skip") if o == "skip" else "it"
             code = {"fail": "expect(1).toBe(2);", "slow": "return new Promise((r) => setTimeout(r, 90));", "throw": "throw new TypeError('bad\\nlines: x');",
-                    "log": f"console.log({json.dumps(rng.choice(PRINTS + ['<b>x</b>', '{', '}', '[1, 2]']))});"}.get(o, "")  # fmt: skip
+                    "log": f"console.log({json.dumps(rng.choice([*PRINTS, '<b>x</b>', '{', '}', '[1, 2]']))});"}.get(o, "")  # fmt: skip
             text.append(f"{pad}  {call}({json.dumps(rng.choice(names) + ' ' + rng.choice(WORDS))}, () => {{ {code} }});")
         if depth < 2 and rng.random() < 0.5:
             suite(depth + 1)
@@ -199,7 +318,10 @@ def kind_mocha(rng):
             emit("mocha-json", report + b"../../a.js\n" + report, "parse_log_cypress")
             emit("mocha-tap", mocha("tap"), "parse_log_tap")
             emit("mocha-spec", spec.replace(b"a.js", b"b"), "parse_log_marked")
-            cypress = b"".join(b"  Running:  %s                 (1 of 2)\n\n\n" % f + mocha("spec", f.decode()).lstrip(b"\n") for f in (b"a.js", b"b.js"))
+            cypress = b"".join(
+                b"  Running:  %s                 (1 of 2)\n\n\n" % f + mocha("spec", f.decode()).lstrip(b"\n")
+                for f in (b"a.js", b"b.js")
+            )
             emit("mocha-spec", cypress, "parse_log_next", version="1.27")
         shutil.rmtree(d)
 
@@ -238,12 +360,14 @@ def kind_vitest(rng):
 
 
 def kind_tape(rng):
-    for i in range(8):
+    for _i in range(8):
         d = js_dir()
         body = ["const test = require('tape');"]
         for name, o in outcomes(rng, ["pass", "pass", "fail", "skip", "todo"]):
             option = {"skip": "{ skip: true }, ", "todo": "{ todo: true }, "}.get(o, "")
-            body.append(f"test({json.dumps(name)}, {option}(t) => {{ t.{'ok' if o != 'fail' else 'notOk'}(true, {json.dumps(rng.choice(ODD) + name)}); t.end(); }});")
+            body.append(
+                f"test({json.dumps(name)}, {option}(t) => {{ t.{'ok' if o != 'fail' else 'notOk'}(true, {json.dumps(rng.choice(ODD) + name)}); t.end(); }});"
+            )
         (d / "t.js").write_text("\n".join(body))
         emit("tape", run("node t.js", d), "parse_log_tap")
         (d / "n.js").write_text("const {test} = require('node:test'); const assert = require('assert');\n" + "\n".join(
@@ -255,7 +379,10 @@ def kind_tape(rng):
         shutil.rmtree(d)
 
 
-AGENTS = [f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) {n}/99.0.1 Safari/537.36" for n in ("Chrome", "HeadlessChrome")]
+AGENTS = [
+    f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) {n}/99.0.1 Safari/537.36"
+    for n in ("Chrome", "HeadlessChrome")
+]
 
 
 def kind_karma(rng):
@@ -267,13 +394,21 @@ def kind_karma(rng):
         (d / "karma.conf.js").write_text(
             "module.exports = (c) => c.set({ frameworks: ['jasmine'], files: ['a.js'], browsers: ['H'], singleRun: true, colors: false,"
             " plugins: ['karma-jasmine', 'karma-chrome-launcher', 'karma-mocha-reporter'], client: { jasmine: { random: false } },"
-            " customLaunchers: { H: { base: 'ChromeHeadless', flags: ['--no-sandbox', '--user-agent=" + rng.choice(AGENTS) + "'] } },"
+            " customLaunchers: { H: { base: 'ChromeHeadless', flags: ['--no-sandbox', '--user-agent="
+            + rng.choice(AGENTS)
+            + "'] } },"
             f" reporters: ['{reporter}'] }});"
         )
         raw = run("node_modules/.bin/karma start --single-run", d, {"CHROME_BIN": shutil.which("chromium") or ""})
         if reporter == "mocha":
             emit("karma-mocha", raw, "parse_log_karma")
-            emit("karma-mocha", b"+ xvfb-run karma\n".replace(b"+ ", b"+ x ") + raw.replace("✔".encode(), "✓".encode()).replace("✖".encode(), "✗".encode()), "parse_log_next", version="1.19")
+            emit(
+                "karma-mocha",
+                b"+ xvfb-run karma\n".replace(b"+ ", b"+ x ")
+                + raw.replace("✔".encode(), "✓".encode()).replace("✖".encode(), "✗".encode()),
+                "parse_log_next",
+                version="1.19",
+            )
         else:
             raw = raw.replace(b"Linux 0.0.0", rng.choice([b"Linux 0.0.0", b"Linux x86_64"]))  # as karma 1 to 5 named the system
             emit("karma", raw, "parse_log_chart_js", "parse_log_bpmn_js", "parse_log_openlayers")

@@ -1,8 +1,8 @@
 """Asks the swebench package what it makes of logs. Runs in the referee environment (trainer_bridge/python/envs/install referee).
 
-Reads JSONL from standard input and writes one answer a line. A row {"parser", "instance_id", "version", "text" | "base64"}
-gives {"id", "results": [[name, status], ...]}, in the order of the referee's dictionary, or {"id", "error"}. With "tests" it
-also holds a prediction and expected tests, and the answer is the referee's report ("report"). referee.py --maps prints its tables instead.
+Reads JSONL from standard input and writes one answer a line. A row {"parser", "instance_id", "version", "text" | "base64"} gives
+{"id", "results": [[name, status], ...]}, in the order of the referee's dictionary, or {"id", "error"}. With "tests" a row also holds
+a prediction and expected tests, and the answer is the referee's report ("report"). referee.py --maps prints its tables instead.
 """
 
 import base64
@@ -26,7 +26,7 @@ for m in MODULES:
     for k, v in vars(module).items():
         if k.startswith("MAP_REPO_TO_PARSER"):
             REPOS.update(v)
-PARSER_REGISTRY.update({k: v for k, v in PARSERS.items() if k not in PARSER_REGISTRY})  # so that reports, too, can use those reached by repository
+PARSER_REGISTRY.update(PARSERS)  # so that reports, too, can use those reached by repository
 
 
 def log_bytes(row):
@@ -35,7 +35,17 @@ def log_bytes(row):
 
 def spec_of(row):
     tests = row.get("tests", {})
-    return TestSpec(row["instance_id"], "", [], "", row["version"], tests.get("f2p", []), tests.get("p2p", []), row["parser"], tests.get("eval_type", "pass_and_fail"))
+    return TestSpec(
+        row["instance_id"],
+        "",
+        [],
+        "",
+        row["version"],
+        tests.get("f2p", []),
+        tests.get("p2p", []),
+        row["parser"],
+        tests.get("eval_type", "pass_and_fail"),
+    )
 
 
 def parse(row):
@@ -58,7 +68,15 @@ def judge(row):
 
 def main():
     if sys.argv[1:] == ["--maps"]:
-        print(json.dumps({"parsers": {k: v.__name__ for k, v in PARSERS.items()}, "repos": {k: v.__name__ for k, v in REPOS.items()}, "registry": REGISTRY}))
+        print(
+            json.dumps(
+                {
+                    "parsers": {k: v.__name__ for k, v in PARSERS.items()},
+                    "repos": {k: v.__name__ for k, v in REPOS.items()},
+                    "registry": REGISTRY,
+                }
+            )
+        )
         return
     for line in sys.stdin:
         row = json.loads(line)
