@@ -1,8 +1,9 @@
 """Asks the swebench package what it makes of logs. Runs in the referee environment (trainer_bridge/python/envs/install referee).
 
-Reads JSONL from standard input and writes one answer a line. A row {"parser", "instance_id", "version", "text" | "base64"} gives
-{"id", "results": [[name, status], ...]}, in the order of the referee's dictionary, or {"id", "error"}. With "tests" a row also holds
-a prediction and expected tests, and the answer is the referee's report ("report"). referee.py --maps prints its tables instead.
+Reads JSONL from standard input and writes one answer a line. A row {"parser", "instance_id", "version", "text" | "base64"}
+gives {"id", "results": [[name, status], ...]}, in the order of the referee's dictionary, or {"id", "error"}. With "tests" a
+row also holds a prediction and expected tests, and the answer is the referee's report ("report"). referee.py --maps prints
+its tables instead.
 """
 
 import base64
