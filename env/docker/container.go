@@ -54,7 +54,8 @@ func (l limits) resources() container.Resources {
 }
 
 // tmpfs are the mount options of the places that can be written. In all they hold less than the memory limit.
-func (d *Driver) tmpfs(l driver.Limits, b base) map[string]string {
+func (e *engine) tmpfs(l driver.Limits, b base) map[string]string {
+	d := e.d
 	disk, tmp := l.Disk, d.cfg.tmpSize()
 	if l.Memory > 0 {
 		tmp = min(tmp, l.Memory/4)
@@ -62,40 +63,54 @@ func (d *Driver) tmpfs(l driver.Limits, b base) map[string]string {
 			disk = l.Memory / 2
 		}
 	}
-	uid, gid := d.uid, d.gid
-	work := fmt.Sprintf("rw,exec,nosuid,nodev,mode=0755,uid=%s,gid=%s", uid, gid)
+	work := "rw,exec,nosuid,nodev"
+	switch {
+	case d.uid == "0" && d.gid == "0":
+		work += ",mode=0755"
+	case e.podman.Load(): // does not know owners; git then finds that the directory is another's
+		work += ",mode=1777"
+	default:
+		work += ",mode=0755,uid=" + d.uid + ",gid=" + d.gid
+	}
+	temp := fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", tmp)
 	if disk > 0 {
-		// A directory takes no page of a tmpfs, but every file takes an inode.
-		work += fmt.Sprintf(",size=%d,nr_inodes=%d", b.bytes+disk, b.files+max(disk/pageSize, pageSize))
+		work += fmt.Sprintf(",size=%d", b.bytes+disk)
 	}
-	return map[string]string{
-		agent.Workspace: work,
-		"/tmp":          fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d,nr_inodes=%d", tmp, max(tmp/pageSize, pageSize)),
+	if !e.podman.Load() { // there the number of files is bounded by their share of the memory limit alone
+		temp += fmt.Sprintf(",nr_inodes=%d", max(tmp/pageSize, pageSize))
+		if disk > 0 {
+			work += fmt.Sprintf(",nr_inodes=%d", b.files+max(disk/pageSize, pageSize))
+		}
 	}
+	return map[string]string{agent.Workspace: work, "/tmp": temp}
 }
 
 // containerConfig says what process 1 is and what its environment holds besides the image's.
-func (d *Driver) containerConfig(image, name string) *container.Config {
+func (e *engine) containerConfig(image, name string) *container.Config {
+	d := e.d
 	labels := d.me.labels(time.Now())
 	labels[labelSandbox] = name
-	return &container.Config{
+	c := &container.Config{
 		Image: image, Hostname: "sandbox", User: d.cfg.user(), Entrypoint: agent.Argv(d.cfg.Lease), Cmd: []string{}, WorkingDir: "/",
 		Env:       []string{"HOME=/tmp", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"},
 		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true, Labels: labels,
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
+	if !e.podman.Load() { // podman needs systemd to leave them out
+		c.Healthcheck = &container.HealthConfig{Test: []string{"NONE"}}
+	}
+	return c
 }
 
 // hostConfig says what a container may do.
-func (d *Driver) hostConfig(spec *driver.Spec, b base, volume string) *container.HostConfig {
-	no := false
+func (e *engine) hostConfig(spec *driver.Spec, b base, volume string) *container.HostConfig {
+	d, no := e.d, false
 	network := container.NetworkMode("none")
 	if spec.Network {
 		network = container.NetworkMode(d.cfg.Network)
 	}
 	h := &container.HostConfig{
 		AutoRemove: true, ReadonlyRootfs: true, NetworkMode: network, CapDrop: []string{"ALL"}, Privileged: false, Init: &no,
-		SecurityOpt: []string{"no-new-privileges"}, LogConfig: container.LogConfig{Type: "none"}, Tmpfs: d.tmpfs(spec.Limits, b),
+		SecurityOpt: []string{"no-new-privileges"}, LogConfig: container.LogConfig{Type: "none"}, Tmpfs: e.tmpfs(spec.Limits, b),
 		Runtime: d.cfg.Runtime, IpcMode: "private", RestartPolicy: container.RestartPolicy{Name: "no"},
 		Mounts:    []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: path.Dir(agent.Path), ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
 		Resources: limitsOf(spec.Limits, b).resources(),
@@ -105,12 +120,21 @@ func (d *Driver) hostConfig(spec *driver.Spec, b base, volume string) *container
 		h.ShmSize = min(h.ShmSize, spec.Limits.Memory/4)
 	}
 	h.NanoCPUs = int64(d.cfg.CPUs * 1e9)
-	h.Ulimits = []*units.Ulimit{{Name: "core"}}
+	h.Ulimits = []*units.Ulimit{{Name: "core"}, {Name: "nofile", Soft: maxFiles, Hard: maxFiles}}
+	if e.podman.Load() { // which would otherwise set as many as no process without privileges may set
+		h.Ulimits = append(h.Ulimits, &units.Ulimit{Name: "nproc", Soft: maxThreads, Hard: maxThreads})
+	}
 	for _, m := range spec.Mounts {
 		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Path, ReadOnly: !m.Writable})
 	}
 	return h
 }
+
+// maxFiles is how many files a process may have open, which the engines would otherwise set as high as the system allows.
+const maxFiles = 4096
+
+// maxThreads is the same for processes of one user of the machine; it bounds nothing here, the container's own limit does.
+const maxThreads = 32768
 
 // checkMounts refuses what an engine could not show.
 func (e *engine) checkMounts(mounts []driver.Mount) error {
@@ -144,7 +168,7 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 		return nil, err
 	}
 	name := fmt.Sprintf("milepost-%s-%d", e.d.me.name, e.d.next.Add(1))
-	made, err := e.cli.ContainerCreate(ctx, e.d.containerConfig(image, spec.Name), e.d.hostConfig(spec, b, volume), nil, nil, name)
+	made, err := e.cli.ContainerCreate(ctx, e.containerConfig(image, spec.Name), e.hostConfig(spec, b, volume), nil, nil, name)
 	if err != nil {
 		if ctx.Err() != nil { // it may have been made all the same
 			e.removeQuietly(name)

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/volume"
@@ -28,6 +31,8 @@ type engine struct {
 	host  string
 	local bool // on this machine, as far as the address tells
 	cli   *client.Client
+
+	podman atomic.Bool // set when it first answers; before, and where it does not, it counts as Docker's own
 
 	mu       sync.Mutex
 	open     map[string]*sandbox // by container id
@@ -60,6 +65,11 @@ func (e *engine) ping(ctx context.Context) error {
 	if _, err := e.cli.Ping(ctx); err != nil {
 		return milepost.E("env/docker: ping", milepost.KindUnavailable, "the Docker engine %s does not answer: %v", e.host, err)
 	}
+	v, err := e.cli.ServerVersion(ctx)
+	if err != nil {
+		return engineError("version", err)
+	}
+	e.podman.Store(slices.ContainsFunc(v.Components, func(c types.ComponentVersion) bool { return strings.HasPrefix(c.Name, "Podman") }))
 	return nil
 }
 

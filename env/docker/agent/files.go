@@ -170,17 +170,34 @@ func (s *server) entryFile(name string, h *tar.Header, in io.Reader, sums map[st
 	return s.root.Chtimes(name, h.ModTime, h.ModTime)
 }
 
-// empty removes everything in the workspace. What a command made unwritable is made writable first.
+// empty removes everything that commands can have written.
 func (s *server) empty() error {
-	entries, err := s.files.ReadDir(".")
+	if err := emptyDir(s.root); err != nil {
+		return err
+	}
+	for _, dir := range s.temps {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(emptyDir(root), root.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyDir removes everything in a directory. What a command made unwritable is made writable first.
+func emptyDir(root *os.Root) error {
+	entries, err := dirfs.New(root).ReadDir(".")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		err := s.root.RemoveAll(e.Path)
+		err := root.RemoveAll(e.Path)
 		if errors.Is(err, fs.ErrPermission) {
-			s.unlock(e.Path)
-			err = s.root.RemoveAll(e.Path)
+			unlock(root, e.Path)
+			err = root.RemoveAll(e.Path)
 		}
 		if err != nil {
 			return err
@@ -190,14 +207,14 @@ func (s *server) empty() error {
 }
 
 // unlock makes every directory at and below p writable, as far as that goes; the removal that follows reports.
-func (s *server) unlock(p string) {
-	if info, err := s.files.Stat(p); err != nil || !info.Mode.IsDir() {
+func unlock(root *os.Root, p string) {
+	if info, err := root.Lstat(p); err != nil || !info.IsDir() {
 		return
 	}
-	_ = s.root.Chmod(p, 0o700)
-	entries, _ := s.files.ReadDir(p)
+	_ = root.Chmod(p, 0o700)
+	entries, _ := dirfs.New(root).ReadDir(p)
 	for _, e := range entries {
-		s.unlock(e.Path)
+		unlock(root, e.Path)
 	}
 }
 

@@ -52,7 +52,7 @@ func serveMain(args []string) (int, error) {
 	if err := protect(); err != nil {
 		return 1, err
 	}
-	s, err := newServer(Workspace)
+	s, err := newServer(Workspace, []string{"/tmp", "/dev/shm"})
 	if err != nil {
 		return 1, err
 	}

@@ -22,6 +22,7 @@ import (
 // starts until nothing of them is left.
 type server struct {
 	root     *os.Root
+	temps    []string // the places besides the workspace that commands can write to
 	files    dirfs.Dir
 	fileOps  chan struct{}
 	children *children
@@ -34,12 +35,12 @@ type server struct {
 
 const maxFileOps = 6
 
-func newServer(dir string) (*server, error) {
+func newServer(dir string, temps []string) (*server, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &server{root: root, files: dirfs.New(root), fileOps: make(chan struct{}, maxFileOps), children: newChildren(),
+	return &server{root: root, temps: temps, files: dirfs.New(root), fileOps: make(chan struct{}, maxFileOps), children: newChildren(),
 		counter: findOOMCounter(), index: index{}, running: map[string]*command{}}, nil
 }
 
