@@ -169,7 +169,7 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	if err != nil {
 		return err
 	}
-	engine, err := credit.New(cfg.Credit)
+	engine, err := acceptanceEngine(cfg.Credit)
 	if err != nil {
 		return err
 	}
@@ -220,6 +220,13 @@ func conversation(ep *milepost.Episode, opening []rollout.Message) demo {
 		}
 	}
 	return d
+}
+
+// acceptanceEngine is the engine that demonstrations are judged by. Acceptance reads potentials alone, which no estimator
+// touches, and some estimators need what a demonstration has not: objectives, or values of a value head.
+func acceptanceEngine(rules credit.Config) (*credit.Engine, error) {
+	rules.Estimator = credit.Default().Estimator
+	return credit.New(rules)
 }
 
 // createModel makes tokenizer and random weights of the tiny model from the demonstrations.

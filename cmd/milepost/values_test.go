@@ -172,6 +172,31 @@ func TestTrainingWithAValueHead(t *testing.T) {
 	}
 }
 
+// TestDemonstrationsAreAcceptedByEveryEstimator: the cold start of a run does not ask for what only training has.
+func TestDemonstrationsAreAcceptedByEveryEstimator(t *testing.T) {
+	task := &milepost.Task{ID: "a", Kind: milepost.BugRepair, Tests: []string{"t"}}
+	eps := []*milepost.Episode{{ID: "e", Group: "g", Task: "a"}}
+	p := &puppet{}
+	if err := p.Fill(t.Context(), eps, 0); err != nil {
+		t.Fatal(err)
+	}
+	eps[0].Status, eps[0].Outcome.Graded, eps[0].Outcome.Resolved = milepost.EpisodeCompleted, true, true
+	for _, name := range credit.Estimators() {
+		rules := credit.Default()
+		rules.Estimator = name
+		engine, err := acceptanceEngine(rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range []orchestrator.Acceptance{orchestrator.AcceptResolved, orchestrator.AcceptImproved} {
+			kept, err := orchestrator.Accept(t.Context(), rule, eps, map[string]*milepost.Task{"a": task}, p, engine, time.Second)
+			if err != nil || len(kept) != 1 {
+				t.Errorf("%s, %s: %d kept, error %v", name, rule, len(kept), err)
+			}
+		}
+	}
+}
+
 // batchHashes are the hashes of a run's batches by update.
 func batchHashes(t *testing.T, dir string) map[int]string {
 	t.Helper()
