@@ -184,7 +184,8 @@ func (im *importer) row(row *Row, f *Format, split string) error {
 	}
 	t, err := im.task(row, f, id)
 	if err != nil {
-		if milepost.KindOf(err).Infra() && !errors.As(err, new(*columnError)) {
+		var own *milepost.Error
+		if errors.As(err, &own) && own.Kind.Infra() { // the disk's fault, not the row's
 			return err
 		}
 		return im.skip(faultAt(row.File, row.Number, id, bare(err)))

@@ -105,7 +105,10 @@ func (j *jsonLines) readLine() ([]byte, error) {
 		part, err := j.r.ReadSlice('\n')
 		if len(j.buf)+len(part) > MaxRow {
 			j.row++
-			return nil, errors.Join(j.discard(err), faultAt(j.name, j.row, idIn(nil, j.buf), fmt.Errorf("line %d: %w", j.line+1, tooLarge())))
+			if err := j.discard(err); err != nil {
+				return nil, err
+			}
+			return nil, faultAt(j.name, j.row, idIn(nil, j.buf), fmt.Errorf("line %d: %w", j.line, tooLarge()))
 		}
 		j.buf = append(j.buf, part...)
 		switch {
