@@ -120,6 +120,9 @@ func parserOf(t *milepost.Task) (func(string) (*logs.Results, error), error) {
 	if name == "" {
 		name = defaultParser(t)
 	}
+	if t.Origin != nil && strings.HasPrefix(t.Origin.Dataset, "swe-rebench") && name == "parse_log_pytest_v2" {
+		name = "rebench_pytest_v2" // names were recorded by an older form
+	}
 	if !logs.Known(name) {
 		return nil, milepost.E("grade: judge", milepost.KindInvalid, "task %s: log parser %q is not known; there are %s", t.ID, name, strings.Join(logs.Names(), ", "))
 	}

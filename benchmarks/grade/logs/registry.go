@@ -87,9 +87,13 @@ var byName = map[string]parser{
 	"parse_log_rspec_transformed_json": parseRSpec,
 	"parse_log_jekyll":                 parseJekyll,
 
-	// Of other data sets.
-	"swesmith_python": parseSmithPython,
-	"r2e_pytest":      parseR2E,
+	// Of other data sets: what the referee does not have (pytest.go, rebench.go).
+	"swesmith_python":       parseSmithPython,
+	"r2e_pytest":            parseR2E,
+	"rebench_pytest_v2":     parseRebenchPytestV2,
+	"parse_log_pytest_nebo": parsePytestNebo,
+	"parse_log_swift":       parseSwift,
+	"parse_log_csharp":      parseCSharp,
 }
 
 // byRepo names the parser of a repository, for rows without log_parser (SWE-bench before 5.x, Multilingual, Multimodal,

@@ -98,6 +98,12 @@ func TestOtherDataSets(t *testing.T) {
 		{"swesmith_python", "a.py::x PASSED [ 5%]\na.py::y[a b] FAILED\nb.py::z   SKIPPED (why)\nPASSED a.py::w\n XFAIL\n", map[string]Status{"a.py::x": Passed, "b.py::z": Skipped}},
 		{"r2e_pytest", "PASSED early\n= short test summary info =\nPASSED r/t.py::C::x\nFAILED r/t.py::y - E: PASSED\n\x1b[31mERROR\x1b[0m r/t.py::z - boom\nERROR r/broken.py\n2 passed",
 			map[string]Status{"C.x": Passed, "y": Failed, "z": Errored, "": Errored}},
+		{"rebench_pytest_v2", "PASSED a.py::x[a b]\nFAILED a.py::y - z\n\x1b[32ma.py::z PASSED\nPASSED\n", map[string]Status{"a.py::x[a": Passed, "a.py::y": Failed, "a.py::z": Passed}},
+		{"parse_log_pytest_nebo", "[gw0] [ 5%] PASSED a.py::x in 0.1s\na.py::y FAILED [ 9%] in 1.5s\nSKIPPED a.py::z[b c]\u2028ERROR b.py\n[gw1] [ 5%] XPASS a.py::w",
+			map[string]Status{"a.py::x": Passed, "a.py::y": Failed, "a.py::z[b c]": Skipped, "b.py": Errored}},
+		{"parse_log_swift", "Test Case 'A.b' passed (0.1 seconds)\n Test Case 'A.c' failed (2 seconds)\nTest Case 'A.d' started", map[string]Status{"A.b": Passed, "A.c": Failed}},
+		{"parse_log_csharp", "  Failed A.b(x: 1) [3 ms]\n  Passed A.b(x: 1) [3 ms]\n  Passed A.c [< 1 ms]\n[xUnit.net 00:00:01.2]     A.c [FAIL]\n  Skipped A.d\nPassed A.e [1 ms]",
+			map[string]Status{"A.b(x: 1)": Failed, "A.c": Failed, "A.d": Skipped}},
 	} {
 		r, err := Parse(c.parser, c.log, Task{})
 		if err != nil {

@@ -280,7 +280,7 @@ def main():
             )
         for i in range(count if name in real else 0):
             r = rng.choice(real[name])
-            raw = base64.b64decode(r["base64"]) if "base64" in r else r["text"].encode()
+            raw = base64.b64decode(r["base64"]) if "base64" in r else r.get("text", "").encode()
             emit(
                 {
                     "id": f"mut-{name}-{i}",

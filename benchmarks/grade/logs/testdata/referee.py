@@ -31,7 +31,7 @@ PARSER_REGISTRY.update(PARSERS)  # so that reports, too, can use those reached b
 
 
 def log_bytes(row):
-    return base64.b64decode(row["base64"]) if "base64" in row else row["text"].encode()
+    return base64.b64decode(row["base64"]) if "base64" in row else row.get("text", "").encode()
 
 
 def spec_of(row):
