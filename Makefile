@@ -3,7 +3,7 @@
 #   make test         make check, then every test; the last line is "N passed, N failed, N skipped"
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build deps quickstart test check bench study e2e-real generate fmt
+.PHONY: build deps quickstart test check bench chaos study e2e-real generate fmt
 
 ENVS := trainer_bridge/python/envs/install
 QUICKSTART_DIR ?= runs/quickstart
@@ -22,6 +22,9 @@ check: deps
 
 test: deps
 	@build/test
+
+chaos: deps ## kills, partitions, full disks, damaged messages: the credits must come out the same
+	@build/chaos $(ARGS)
 
 bench: deps build
 	@build/bench $(ARGS)

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/milepost-rl/milepost"
@@ -26,6 +27,7 @@ type flight struct {
 	attempt  int       // of the last publication, from 1
 	delivery int       // the highest known of that attempt, 0 before a worker took it
 	seq      uint64    // of that attempt's message in the stream, 0 until acknowledged
+	losses   int       // attempts that were lost in transport
 	missing  int       // consecutive looks at the stream that did not find the message
 	due      time.Time // phaseWaiting: when the next attempt is to be published
 	started  time.Time // when the last delivery was taken; zero before
@@ -201,8 +203,8 @@ func (b *book) result(r *wireResult, now time.Time) verdictOn {
 	if r.Delivery > f.delivery { // the notice of the start was lost or is behind
 		b.deliver(f, r.Delivery, now.Add(-r.Ran))
 	}
-	if r.Status == milepost.ProbeInfra && r.Retry && f.attempt < b.maxAttempts+b.spent[f.key].attempt {
-		b.again(f, now)
+	if r.Status == milepost.ProbeInfra && r.Retry && b.failures(f) < b.maxAttempts {
+		b.again(f, b.retryDelay<<min(b.failures(f)-1, 10), now)
 		return verdictOn{retry: f}
 	}
 	return b.conclude(f, r, now)
@@ -237,11 +239,13 @@ func (b *book) retire(f *flight) {
 	b.spent[f.key] = spent{f.attempt, f.print, f.req.Tree}
 }
 
+// failures counts the attempts of f, the present one included, that were not lost in transport.
+func (b *book) failures(f *flight) int { return f.attempt - b.spent[f.key].attempt - f.losses }
+
 // again makes f wait for its next attempt.
-func (b *book) again(f *flight, now time.Time) {
+func (b *book) again(f *flight, delay time.Duration, now time.Time) {
 	b.stats.Retries++
-	n := f.attempt - b.spent[f.key].attempt
-	f.due = now.Add(b.retryDelay << min(n-1, 10))
+	f.due = now.Add(delay)
 	f.attempt++
 	f.delivery, f.seq, f.missing, f.phase, f.started = 0, 0, 0, phaseWaiting, time.Time{}
 }
@@ -334,6 +338,10 @@ func (b *book) count(e *entry, p *milepost.Probe, now time.Time) {
 	}
 }
 
+// maxLosses is how often the request or the result of one probe may be lost. It is far above maxAttempts: a loss says
+// nothing about the probe, and costs no more than its repetition.
+const maxLosses = 20
+
 // lost takes the sequence numbers that the stream no longer holds into account: a flight whose message is missing in two
 // looks in a row gets another attempt, or fails for good. held says whether the stream holds a message.
 func (b *book) lost(held func(seq uint64) bool, now time.Time) (retries []*flight) {
@@ -349,13 +357,13 @@ func (b *book) lost(held func(seq uint64) bool, now time.Time) (retries []*fligh
 			continue
 		}
 		b.stats.LostMessages++
-		if f.attempt < b.maxAttempts+b.spent[f.key].attempt {
-			b.again(f, now)
+		if f.losses++; f.losses < maxLosses {
+			b.again(f, b.retryDelay, now)
 			retries = append(retries, f)
 			continue
 		}
 		b.conclude(f, &wireResult{address: address{Attempt: f.attempt}, Status: milepost.ProbeInfra,
-			Reason: "the request or its result was lost in transport at every attempt"}, now)
+			Reason: "the request or its result was lost in transport " + strconv.Itoa(f.losses) + " times"}, now)
 	}
 	return retries
 }

@@ -133,7 +133,7 @@ type ProberConfig struct {
 
 	Mode        Mode          `yaml:"mode"`         // shadow (beside the agent), synchronous (the agent waits, for comparison) or off
 	Streams     StreamConfig  `yaml:"streams"`      // the JetStream streams of the run
-	MaxAttempts int           `yaml:"max_attempts"` // publications of one probe before an infrastructure failure is final
+	MaxAttempts int           `yaml:"max_attempts"` // failures of infrastructure at one probe before the last is final; what is lost in transport is not counted
 	RetryDelay  time.Duration `yaml:"retry_delay"`  // before the second attempt; doubles with each further one
 	Backlog     int           `yaml:"backlog"`      // probes accepted and not yet on the stream; beyond it publishing fails
 	InlineLimit int           `yaml:"inline_limit"` // bytes of blobs in one message; what is above goes through the object store
@@ -149,7 +149,7 @@ type ProberConfig struct {
 
 // DefaultProber returns the defaults; Run and Epoch must be set.
 func DefaultProber() ProberConfig {
-	return ProberConfig{Mode: ModeShadow, Streams: DefaultStreams(), MaxAttempts: 3, RetryDelay: 500 * time.Millisecond,
+	return ProberConfig{Mode: ModeShadow, Streams: DefaultStreams(), MaxAttempts: 5, RetryDelay: 500 * time.Millisecond,
 		Backlog: 1 << 16, InlineLimit: 256 << 10, Reconcile: 5 * time.Second, Merge: 5, MergeBehind: 8, Recheck: .02}
 }
 

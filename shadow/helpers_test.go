@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 		workerProcess()
 		return
 	}
+	if role := os.Getenv(chaosRoleEnv); role != "" {
+		chaosMain(role)
+		return
+	}
 	goleak.VerifyTestMain(m,
 		// The server starts these once per process, for all servers in it.
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),

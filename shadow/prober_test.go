@@ -199,6 +199,7 @@ func TestInfraFailureIsRetriedThenFinal(t *testing.T) {
 		}
 		return passed(task, tree), nil
 	}}
+	r.prober.MaxAttempts = 3
 	p := r.newProber()
 	r.startWorker(f)
 	if got := one(t, p, r.step("e1", 0, 1)); !got.Trusted || got.Attempt != 3 {

@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 type Server struct {
 	srv  *server.Server
 	cfg  ServerConfig
+	log  *fatalLog
 	once sync.Once
 	stop chan struct{} // closed by Close
 	done chan struct{} // closed when watch has ended
@@ -65,7 +67,7 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 		return nil, milepost.E(op, milepost.KindUnavailable, "the NATS server did not come up (store %s, listen %v on %s:%d): %s",
 			cfg.Dir, cfg.Listen, cfg.Host, cfg.Port, failed.last())
 	}
-	out := &Server{srv: s, cfg: cfg, stop: make(chan struct{}), done: make(chan struct{})}
+	out := &Server{srv: s, cfg: cfg, log: failed, stop: make(chan struct{}), done: make(chan struct{})}
 	go out.watch()
 	return out, nil
 }
@@ -73,23 +75,40 @@ func StartServer(cfg ServerConfig) (*Server, error) {
 // watchEvery is how often the server is looked after.
 const watchEvery = time.Second
 
-// watch switches JetStream on again once there is room: the server switches it off for good when its disk is full, and
-// goes on without. What was acknowledged before is in the store; publishers try again until it is back.
+// watch brings JetStream back from a full disk. After a write has failed, nats-server 2.15 refuses every further write to
+// that stream, or switches JetStream off altogether, for good, room or no room; only starting it anew helps. What was
+// acknowledged before is in the store; publishers and workers report meanwhile, and try until it is back.
 func (s *Server) watch() {
 	defer close(s.done)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	full := false
 	for {
 		select {
 		case <-s.stop:
 			return
 		case <-tick.C:
 		}
-		if s.srv.Running() && !s.srv.JetStreamEnabled() {
-			// Fails while the disk is full, and is tried again; publishers and workers report meanwhile.
-			_ = s.srv.EnableJetStream(&server.JetStreamConfig{StoreDir: s.cfg.Dir, MaxMemory: maxMemory, MaxStore: s.cfg.MaxStore})
+		full = s.log.takeFull() || full || !s.srv.JetStreamEnabled()
+		if !full || !s.srv.Running() || !s.hasRoom() {
+			continue
 		}
+		if s.srv.JetStreamEnabled() {
+			_ = s.srv.ShutdownJetStream() // it flushes what it can; what it loses is published again
+		}
+		s.log.takeFull()
+		full = s.srv.EnableJetStream(&server.JetStreamConfig{StoreDir: s.cfg.Dir, MaxMemory: maxMemory, MaxStore: s.cfg.MaxStore}) != nil
 	}
+}
+
+// hasRoom reports whether the store's disk takes a block of data.
+func (s *Server) hasRoom() bool {
+	f, err := os.CreateTemp(s.cfg.Dir, "room")
+	if err != nil {
+		return false
+	}
+	_, err = f.Write(make([]byte, 1<<20))
+	return errors.Join(err, f.Close(), os.Remove(f.Name())) == nil
 }
 
 // URL is where other processes connect, "" when the server does not listen.

@@ -1,0 +1,477 @@
+package shadow
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/local"
+)
+
+// chaosFullEnv asks for the long form (make chaos): six copies of the recording, tests in the real sandbox.
+const chaosFullEnv = "MILEPOST_CHAOS"
+
+// chaosBarrier is far longer than any scenario should take: what is late at it never comes.
+const chaosBarrier = time.Minute
+
+// scenarios is the table of what may go wrong. Another one (a Docker engine that is killed) is one more line: what it needs
+// (a reason to skip it, or ""), how its world differs, what it breaks once the replay is under way, and by what it is seen
+// that it did break something.
+var scenarios = []scenario{
+	{name: "worker killed in a probe", disturb: killWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 })},
+	{name: "server killed and restarted", disturb: killServer, trace: func(w *chaosWorld) bool { return w.nc.Stats().Reconnects > 0 }},
+	{name: "one of three servers killed", world: threeServers, disturb: killLeader, trace: func(w *chaosWorld) bool { return w.killed != "" }},
+	{name: "partition between worker and server", needs: needsNetns, world: workerBehindVeth, disturb: partition, trace: counted(func(s Stats) bool { return s.Redelivered > 0 })},
+	{name: "worker paused beyond its lease", disturb: pauseWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 && s.Fenced+s.Duplicates > 0 })},
+	{name: "messages doubled, reordered, corrupt", world: faultyWorkers, disturb: tamper,
+		trace: counted(func(s Stats) bool { return s.Corrupt > 0 && s.LostMessages > 0 && s.Fenced+s.Duplicates > 0 })},
+	{name: "server's disk full", needs: needsMount, world: serverOnSmallDisk, disturb: fillServersDisk, trace: workersSaid("publish result")},
+	{name: "worker's disk full", needs: needsMount, world: workerOnSmallDisk, disturb: fillWorkersDisk, trace: counted(func(s Stats) bool { return s.Retries > 0 })},
+}
+
+type scenario struct {
+	name    string
+	needs   func() string
+	world   func(w *chaosWorld)
+	disturb func(ctx context.Context, w *chaosWorld)
+	trace   func(*chaosWorld) bool // nil where nothing need show
+}
+
+func counted(ok func(Stats) bool) func(*chaosWorld) bool {
+	return func(w *chaosWorld) bool { return ok(w.prober.Stats()) }
+}
+
+func workersSaid(what string) func(*chaosWorld) bool {
+	return func(w *chaosWorld) bool {
+		said := ""
+		for _, p := range w.workers {
+			said += p.said()
+		}
+		return strings.Contains(said, what)
+	}
+}
+
+// chaosWorld is the processes of one scenario.
+type chaosWorld struct {
+	t       *testing.T
+	full    bool
+	dir     string
+	server  ServerConfig
+	servers []*chaosProcess
+	cluster []*clusterRole // instead of server
+	roles   []*workerRole
+	through [][]string // what starts the worker of the same index
+	workers []*chaosProcess
+	prober  *Prober
+	nc      *nats.Conn          // the prober's
+	killed  string              // the server that was killed
+	js      jetstream.JetStream // of a connection that the scenario may use
+	pc      ProberConfig
+	small   string // the small disk
+	link    string // the network link to cut
+}
+
+func TestChaos(t *testing.T) {
+	full := os.Getenv(chaosFullEnv) != ""
+	copies := 1
+	if full {
+		copies = 6
+		if _, err := local.New(local.Config{Root: t.TempDir()}); err != nil {
+			t.Fatalf("make chaos needs the sandbox: %v", err)
+		}
+	}
+	s := newStage(t, copies)
+	want := s.run(t, scenario{name: "undisturbed"}, full)
+	if t.Failed() || want.untrusted > 0 {
+		t.Fatalf("the undisturbed run has %d untrusted probes", want.untrusted)
+	}
+	earned := 0
+	for _, c := range want.credits {
+		for _, st := range c.Steps {
+			if st.R != 0 {
+				earned++
+			}
+		}
+	}
+	if earned < 20 {
+		t.Fatalf("only %d steps earned credit: nothing to compare", earned)
+	}
+	t.Logf("undisturbed: %d probes, %d late, %d steps earned credit", want.probes, want.late, earned)
+	for _, sc := range scenarios {
+		t.Run(strings.ReplaceAll(sc.name, ",", ""), func(t *testing.T) {
+			if sc.needs != nil {
+				if why := sc.needs(); why != "" {
+					t.Skip(why)
+				}
+			}
+			if !full {
+				t.Parallel()
+			}
+			got := s.run(t, sc, full)
+			got.expectSame(t, want)
+		})
+	}
+}
+
+// run starts a world, replays the recording in it and takes it down.
+func (s *stage) run(t *testing.T, sc scenario, full bool) ending {
+	t.Helper()
+	w := &chaosWorld{t: t, full: full, dir: t.TempDir(), server: DefaultServer(), pc: DefaultProber()}
+	w.server.Dir, w.server.Listen, w.server.Port = filepath.Join(w.dir, "nats"), true, freePort(t)
+	w.pc.Run, w.pc.Epoch, w.pc.Reconcile, w.pc.Recheck = "chaos", 1, 500*time.Millisecond, 0
+	w.pc.Merge = 1 // what is merged depends on time, and credit on what is merged
+	w.pc.Streams.AckWait = 1500 * time.Millisecond
+	w.pc.Streams.MaxRequests, w.pc.Streams.MaxObjects = 8<<20, 8<<20
+	for i := range 2 {
+		w.roles = append(w.roles, &workerRole{Name: fmt.Sprint("w", i), Dir: filepath.Join(w.dir, fmt.Sprint("w", i)), Slots: 2,
+			AckWait: w.pc.Streams.AckWait, Delay: 60 * time.Millisecond, Real: full})
+	}
+	w.through = make([][]string, len(w.roles))
+	if sc.world != nil {
+		sc.world(w)
+	}
+	t.Cleanup(func() { // before the processes end
+		for _, p := range append(w.workers, w.servers...) {
+			if t.Failed() && p.said() != "" {
+				t.Logf("a process said:\n%s", p.said())
+			}
+		}
+	})
+	w.start(s)
+	defer func() { _ = w.prober.Close() }()
+	disturb := func(context.Context) {}
+	if sc.disturb != nil {
+		disturb = func(ctx context.Context) {
+			w.await(ctx, "probes are under way", func() bool { return w.prober.Stats().Trusted >= 3 })
+			sc.disturb(ctx, w)
+		}
+	}
+	end := s.replay(t, w.prober, 40*time.Millisecond, chaosBarrier, disturb)
+	if sc.trace != nil {
+		eventually(t, fmt.Sprintf("the trouble shows: %+v", w.prober.Stats()), func() bool { return sc.trace(w) })
+	}
+	end.stats = w.prober.Stats()
+	return end
+}
+
+func (w *chaosWorld) urls() string {
+	if len(w.cluster) == 0 {
+		return fmt.Sprintf("nats://%s:%d", w.server.Host, w.server.Port)
+	}
+	var urls []string
+	for _, c := range w.cluster {
+		urls = append(urls, fmt.Sprint("nats://127.0.0.1:", c.Port))
+	}
+	return strings.Join(urls, ",")
+}
+
+func (w *chaosWorld) connect() *nats.Conn {
+	w.t.Helper()
+	cfg := DefaultConnect()
+	cfg.URL, cfg.Timeout = w.urls(), 30*time.Second
+	if w.server.Token != "" {
+		cfg.URL = strings.Replace(cfg.URL, "nats://", "nats://"+w.server.Token+"@", 1)
+	}
+	nc, err := Connect(cfg)
+	must(w.t, err)
+	w.t.Cleanup(nc.Close)
+	return nc
+}
+
+func (w *chaosWorld) start(s *stage) {
+	w.t.Helper()
+	if len(w.cluster) == 0 {
+		w.servers = append(w.servers, startRole(w.t, chaosRole{Server: &w.server}))
+	} else {
+		for _, c := range w.cluster { // they elect a leader once two are there
+			w.servers = append(w.servers, startRole(w.t, chaosRole{Cluster: c}))
+		}
+	}
+	w.js = jetStream(w.t, w.connect())
+	w.nc = w.connect()
+	var err error
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+		w.prober, err = NewProber(ctx, w.nc, w.pc, s.blobs, WithBases(s.store))
+		cancel()
+		if err == nil || time.Now().After(end) { // a cluster elects its leader first
+			break
+		}
+	}
+	must(w.t, err)
+	for i := range w.roles {
+		w.workers = append(w.workers, w.startWorker(i))
+	}
+}
+
+func (w *chaosWorld) startWorker(i int) *chaosProcess {
+	w.roles[i].URL, w.roles[i].Token = w.urls(), w.server.Token
+	return startRole(w.t, chaosRole{Worker: w.roles[i]}, w.through[i]...)
+}
+
+// await polls until ok holds; it gives up silently when the replay is over, which the trace then finds out.
+func (w *chaosWorld) await(ctx context.Context, what string, ok func() bool) {
+	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Errorf("never: %s", what)
+			return
+		}
+	}
+}
+
+// holding waits until worker i is in a probe.
+func (w *chaosWorld) holding(ctx context.Context, i int) {
+	w.await(ctx, "a worker holds a probe", func() bool { return w.workers[i].holds.Load() > 0 })
+}
+
+func killWorker(ctx context.Context, w *chaosWorld) {
+	w.holding(ctx, 0)
+	w.workers[0].end(syscall.SIGKILL)
+	w.workers[0] = w.startWorker(0) // in the same folder, which it clears of what the dead one left
+}
+
+func killServer(ctx context.Context, w *chaosWorld) {
+	w.holding(ctx, 0)
+	w.servers[0].end(syscall.SIGKILL)
+	time.Sleep(time.Second) // agents go on publishing, workers go on testing
+	w.servers[0] = startRole(w.t, chaosRole{Server: &w.server})
+}
+
+func threeServers(w *chaosWorld) {
+	var peers []int
+	for range 3 {
+		peers = append(peers, freePort(w.t))
+	}
+	for i := range 3 {
+		name := fmt.Sprint("n", i)
+		w.cluster = append(w.cluster, &clusterRole{Name: name, Dir: filepath.Join(w.dir, name), Port: freePort(w.t), Peer: peers[i], Peers: peers})
+	}
+	w.pc.Streams.Replicas = 3
+}
+
+// killLeader kills the server that leads the stream of requests.
+func killLeader(ctx context.Context, w *chaosWorld) {
+	w.holding(ctx, 0)
+	s, err := w.js.Stream(ctx, w.prober.names.probes())
+	if err != nil {
+		w.t.Errorf("the stream: %v", err)
+		return
+	}
+	info := s.CachedInfo()
+	if info.Config.Replicas != 3 || info.Cluster == nil {
+		w.t.Errorf("the stream is not replicated: %+v", info)
+		return
+	}
+	for i, c := range w.cluster {
+		if c.Name == info.Cluster.Leader {
+			w.servers[i].end(syscall.SIGKILL)
+			w.killed = c.Name
+			return
+		}
+	}
+	w.t.Errorf("no server is called %q", info.Cluster.Leader)
+}
+
+func pauseWorker(ctx context.Context, w *chaosWorld) {
+	w.holding(ctx, 0)
+	w.workers[0].signal(syscall.SIGSTOP)
+	w.await(ctx, "another worker took the probe over", func() bool { return w.prober.Stats().Redelivered > 0 })
+	w.workers[0].signal(syscall.SIGCONT) // it publishes what it was thought to have lost
+}
+
+func faultyWorkers(w *chaosWorld) {
+	for _, r := range w.roles {
+		r.Faults = true
+	}
+}
+
+// tamper does to requests what faultyJetStream does to results: it doubles them, hands them back in the wrong order and
+// replaces them by damaged copies.
+func tamper(ctx context.Context, w *chaosWorld) {
+	s, err := w.js.Stream(ctx, w.prober.names.probes())
+	if err != nil {
+		w.t.Errorf("the stream: %v", err)
+		return
+	}
+	q, err := s.Consumer(ctx, string(milepost.ProbeStep))
+	if err != nil {
+		w.t.Errorf("the queue: %v", err)
+		return
+	}
+	for n := range 12 {
+		switch n % 3 {
+		case 0:
+			tamperWith(ctx, w, s, false)
+		case 1:
+			tamperWith(ctx, w, s, true)
+		case 2:
+			batch, err := q.FetchNoWait(3)
+			if err != nil {
+				continue
+			}
+			var taken []jetstream.Msg
+			for m := range batch.Messages() {
+				taken = append(taken, m)
+			}
+			for i := len(taken) - 1; i >= 0; i-- {
+				_ = taken[i].NakWithDelay(time.Duration(len(taken)-i) * 50 * time.Millisecond)
+			}
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tamperWith doubles the newest request, or puts a damaged copy in its place.
+func tamperWith(ctx context.Context, w *chaosWorld, s jetstream.Stream, damaged bool) {
+	info, err := s.Info(ctx)
+	if err != nil || info.State.Msgs == 0 {
+		return
+	}
+	raw, err := s.GetMsg(ctx, info.State.LastSeq)
+	if err != nil {
+		return // served meanwhile
+	}
+	m := nats.NewMsg(raw.Subject)
+	m.Data = append([]byte(nil), raw.Data...)
+	m.Header.Set(sumHeader, raw.Header.Get(sumHeader))
+	if damaged {
+		m.Data[len(m.Data)/2] ^= 0x20
+		if s.DeleteMsg(ctx, raw.Sequence) != nil {
+			return
+		}
+	}
+	_, _ = w.js.PublishMsg(ctx, m)
+}
+
+func needsMount() string {
+	if os.Geteuid() != 0 {
+		return "a small disk takes the right to mount"
+	}
+	return ""
+}
+
+// smallDisk mounts a disk of the given size, in MB, below the world's folder.
+func (w *chaosWorld) smallDisk(mb int) string {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "small")
+	must(w.t, os.MkdirAll(dir, 0o755))
+	must(w.t, syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mb)))
+	w.t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			w.t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	w.small = dir
+	return dir
+}
+
+// fill leaves no room on the small disk until free is called.
+func (w *chaosWorld) fill() (free func()) {
+	ballast := filepath.Join(w.small, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		w.t.Errorf("ballast: %v", err)
+		return func() {}
+	}
+	block := make([]byte, 64<<10)
+	for len(block) > 0 {
+		if _, err := f.Write(block); err != nil {
+			block = block[:len(block)/2]
+		}
+	}
+	return func() {
+		if err := f.Close(); err != nil {
+			w.t.Error(err)
+		}
+		if err := os.Remove(ballast); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+func serverOnSmallDisk(w *chaosWorld) {
+	w.server.Dir, w.server.MaxStore = filepath.Join(w.smallDisk(48), "nats"), 32<<20
+}
+
+func fillServersDisk(ctx context.Context, w *chaosWorld) {
+	free := w.fill()
+	defer free()
+	select { // the server switches JetStream off
+	case <-time.After(2 * time.Second):
+	case <-ctx.Done():
+	}
+}
+
+func workerOnSmallDisk(w *chaosWorld) { w.roles[0].Dir = filepath.Join(w.smallDisk(16), "w0") }
+
+func fillWorkersDisk(ctx context.Context, w *chaosWorld) {
+	free := w.fill()
+	defer free()
+	w.await(ctx, "the worker fails", func() bool { return w.prober.Stats().Retries > 0 })
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+}
+
+func needsNetns() string {
+	if os.Geteuid() != 0 {
+		return "network namespaces take root"
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		return "no ip command (package iproute2)"
+	}
+	return ""
+}
+
+// workerBehindVeth puts worker 0 into a network namespace of its own, with one link to the server.
+func workerBehindVeth(w *chaosWorld) {
+	n := os.Getpid() % (256 * 64)
+	ns, here, there := fmt.Sprint("mpchaos", n), fmt.Sprint("mpch", n), fmt.Sprint("mpct", n)
+	addr := func(i int) string { return fmt.Sprintf("10.200.%d.%d", n/64, 4*(n%64)+i) }
+	w.t.Cleanup(func() { ipCommand(w.t, "netns", "del", ns) }) // takes the link with it
+	for _, args := range [][]string{
+		{"netns", "add", ns}, {"link", "add", here, "type", "veth", "peer", "name", there, "netns", ns},
+		{"addr", "add", addr(1) + "/30", "dev", here}, {"link", "set", here, "up"},
+		{"-n", ns, "addr", "add", addr(2) + "/30", "dev", there}, {"-n", ns, "link", "set", there, "up"}, {"-n", ns, "link", "set", "lo", "up"},
+	} {
+		ipCommand(w.t, args...)
+	}
+	w.server.Host, w.server.Token = addr(1), "sesame"
+	w.through[0] = []string{"ip", "netns", "exec", ns}
+	w.link = ns + " " + there
+}
+
+func ipCommand(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Errorf("ip %v: %v: %s", args, err, out)
+	}
+}
+
+// partition cuts worker 0 off for longer than its lease, in a probe, and heals.
+func partition(ctx context.Context, w *chaosWorld) {
+	ns, link, _ := strings.Cut(w.link, " ")
+	w.holding(ctx, 0)
+	ipCommand(w.t, "-n", ns, "link", "set", link, "down")
+	w.await(ctx, "another worker took over", func() bool { return w.prober.Stats().Redelivered > 0 })
+	time.Sleep(500 * time.Millisecond)
+	ipCommand(w.t, "-n", ns, "link", "set", link, "up")
+}
