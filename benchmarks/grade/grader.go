@@ -63,22 +63,9 @@ func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Pred
 		return nil, err
 	}
 	defer unlock()
-	byID := make(map[string]*milepost.Task, len(tasks))
-	ids := make([]string, len(tasks))
-	for i, t := range tasks {
-		if _, err := ruleOf(t); err != nil {
-			return nil, err
-		}
-		ids[i] = InstanceID(t)
-		byID[ids[i]] = t
-	}
-	submitted, verdicts, jobs := map[string][]string{}, map[string][]*Verdict{}, []job{}
-	for i := range preds {
-		p := &preds[i]
-		submitted[p.Model] = append(submitted[p.Model], p.InstanceID)
-		if t, ok := byID[p.InstanceID]; ok {
-			jobs = append(jobs, job{t, p, filepath.Join(g.Out, ModelFolder(p.Model), t.ID)})
-		}
+	ids, jobs, err := g.plan(tasks, preds)
+	if err != nil {
+		return nil, err
 	}
 	all := make([]*Verdict, len(jobs))
 	g.done = 0
@@ -93,6 +80,10 @@ func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Pred
 	if err := workers.Wait(); err != nil {
 		return nil, err
 	}
+	submitted, verdicts := map[string][]string{}, map[string][]*Verdict{}
+	for _, p := range preds {
+		submitted[p.Model] = append(submitted[p.Model], p.InstanceID)
+	}
 	for _, v := range all {
 		verdicts[v.Model] = append(verdicts[v.Model], v)
 	}
@@ -104,6 +95,35 @@ func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Pred
 		}
 	}
 	return reports, nil
+}
+
+// plan checks tasks and predictions before anything runs and pairs them; ids are those of all tasks.
+func (g *Grader) plan(tasks []*milepost.Task, preds []Prediction) (ids []string, jobs []job, err error) {
+	const op = "grade: plan"
+	byID := make(map[string]*milepost.Task, len(tasks))
+	for _, t := range tasks {
+		if _, err := ruleOf(t); err != nil {
+			return nil, nil, err
+		}
+		id := InstanceID(t)
+		if other, twice := byID[id]; twice {
+			return nil, nil, milepost.E(op, milepost.KindInvalid, "tasks %s and %s are both instance %q", other.ID, t.ID, id)
+		}
+		byID[id], ids = t, append(ids, id)
+	}
+	folders := map[string]string{}
+	for i := range preds {
+		p := &preds[i]
+		folder := ModelFolder(p.Model)
+		if other, ok := folders[folder]; ok && other != p.Model {
+			return nil, nil, milepost.E(op, milepost.KindInvalid, "models %q and %q would share the folder %s", other, p.Model, folder)
+		}
+		folders[folder] = p.Model
+		if t, ok := byID[p.InstanceID]; ok {
+			jobs = append(jobs, job{t, p, filepath.Join(g.Out, folder, t.ID)})
+		}
+	}
+	return ids, jobs, nil
 }
 
 // lock makes the folder and takes it.
@@ -206,7 +226,8 @@ func (g *Grader) grade(ctx context.Context, j job) (*Verdict, error) {
 	return Judge(j.task, ev)
 }
 
-// keyOf is the hash of what a verdict depends on: the task, wherever its files lie, and the patch.
+// keyOf is the hash of what a verdict depends on: the task, wherever its files lie, and the patch. Of the files in
+// Grading.Folder only the folder's name counts: importers write them once.
 func keyOf(t *milepost.Task, patch *string) (string, error) {
 	c := *t
 	c.Repo = ""

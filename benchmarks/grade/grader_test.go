@@ -183,6 +183,44 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+func TestAmbiguousNames(t *testing.T) {
+	g := &Grader{Executor: &Executor{}, Out: t.TempDir()}
+	two := fiveTasks(t)[:2]
+	two[1].Origin = two[0].Origin
+	if _, err := g.Grade(t.Context(), two, nil); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "b-2") {
+		t.Errorf("one instance twice: %v", err)
+	}
+	preds := []Prediction{{InstanceID: "x", Model: "a/b"}, {InstanceID: "x", Model: "a__b"}}
+	if _, err := g.Grade(t.Context(), nil, preds); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "a__b") {
+		t.Errorf("one folder for two models: %v", err)
+	}
+	for model, want := range map[string]string{"a/b": "a__b", "..": "_..", "": "_", "../../x": "_..__..__x"} {
+		if got := ModelFolder(model); got != want {
+			t.Errorf("folder of %q is %q, want %q", model, got, want)
+		}
+	}
+}
+
+// TestInterrupted: what was finished before an interruption is kept.
+func TestInterrupted(t *testing.T) {
+	x, tasks := executor(t), fiveTasks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var made []string
+	g := &Grader{Executor: x, Out: t.TempDir(), Workers: 1, Attempts: 1, Progress: func(v *Verdict, kept bool, _, _ int) {
+		if !kept {
+			made = append(made, v.InstanceID)
+		}
+		cancel()
+	}}
+	if _, err := g.Grade(ctx, tasks, fivePredictions); milepost.KindOf(err) != milepost.KindCanceled {
+		t.Errorf("error %v", err)
+	}
+	reports, err := g.Grade(t.Context(), tasks, fivePredictions)
+	if err != nil || reports["org/model"].Resolved != 1 || !reflect.DeepEqual(made, []string{"a__repo-1", "b__repo-2", "c__repo-3", "d__repo-4"}) {
+		t.Errorf("%v; made %q", err, made)
+	}
+}
+
 func TestReadPredictions(t *testing.T) {
 	read := func(content string) ([]Prediction, error) {
 		f := filepath.Join(t.TempDir(), "p")
