@@ -47,23 +47,38 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 	return completion{episode: ep, event: Event{Type: EventEpisodeEnded, Episode: ep.ID, Status: ep.Status}}
 }
 
-// outage is an error where c is the last episode of a batch, or of a batch's worth of episodes, of which infrastructure
-// left nothing. It is not journaled:
-// the run stops instead of passing over update after update, and when resumed tries this episode again.
+// outage is an error where c is the last episode of a batch of which infrastructure left nothing, or, under dynamic
+// sampling, the last of a batch's worth of episodes in a row that it lost: replacing these would go on until max_groups.
+// It is not journaled: the run stops instead of passing over update after update, and when resumed tries this episode
+// again.
 func (r *Runner) outage(c completion) error {
-	done, total := r.machine.Progress()
-	if r.machine.Phase() == PhaseRolling {
-		total = min(total, r.cfg.GroupsPerUpdate*r.cfg.GroupSize) // not those that dynamic sampling has put in their place
-	}
-	if !lost(c.episode.Status) || c.command.Episode.Retry < r.cfg.MaxRetries || done+1 < total {
+	switch {
+	case c.episode.Status == milepost.EpisodeCancelled && c.command.Episode.Purpose == PurposeTrain:
+		return nil // nobody needs it
+	case !lost(c.episode.Status):
+		r.lostInARow = 0
+		return nil
+	case c.command.Episode.Retry < r.cfg.MaxRetries:
 		return nil
 	}
-	for _, d := range r.ended {
-		if !d.lost {
-			return nil
-		}
+	r.lostInARow++
+	done, total := r.machine.Progress()
+	if r.machine.Phase() == PhaseRolling {
+		total = min(total, r.cfg.GroupsPerUpdate*r.cfg.GroupSize) // not those that were begun in their place
 	}
-	return milepost.E("orchestrator: episode", milepost.KindUnavailable, "every episode of %s was lost to infrastructure, at last %s: %s", r.batch, c.episode.ID, c.episode.Error)
+	left := false
+	for _, d := range r.ended {
+		left = left || !d.lost
+	}
+	what := "every episode of " + r.batch + " was"
+	switch {
+	case !left && done+1 >= total:
+	case r.machine.Phase() == PhaseRolling && r.lostInARow >= total:
+		what = fmt.Sprintf("%d episodes of %s in a row were", r.lostInARow, r.batch)
+	default:
+		return nil
+	}
+	return milepost.E("orchestrator: episode", milepost.KindUnavailable, "%s lost to infrastructure, at last %s: %s", what, c.episode.ID, c.episode.Error)
 }
 
 // collect returns the episodes of the specs in their order.

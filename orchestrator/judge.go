@@ -91,7 +91,7 @@ func (r *Runner) groupOf(c Command) ([]*milepost.Episode, error) {
 // credit is what the whole batch would give, since no estimator looks beyond a group before [credit.Engine.Whiten].
 func (r *Runner) runJudge(ctx context.Context, c Command, eps []*milepost.Episode) completion {
 	e := Event{Type: EventGroupJudged, Update: c.Update, Group: c.Group}
-	records, kept, warnings, err := r.judge(ctx, c.Group, eps)
+	records, kept, err := r.judge(ctx, c.Group, eps)
 	if unwanted(ctx) {
 		e.Cancelled = true
 		return completion{event: e}
@@ -108,28 +108,28 @@ func (r *Runner) runJudge(ctx context.Context, c Command, eps []*milepost.Episod
 		}
 	}
 	e.Rate = ratio(resolved, float64(e.Graded))
-	return completion{event: e, judged: records, status: Status{Line: strings.Join(warnings, "\n")}}
+	return completion{event: e, judged: records}
 }
 
-func (r *Runner) judge(ctx context.Context, group string, eps []*milepost.Episode) (records []EpisodeRecord, kept bool, warnings []string, err error) {
+func (r *Runner) judge(ctx context.Context, group string, eps []*milepost.Episode) (records []EpisodeRecord, kept bool, err error) {
 	if err := fillProbes(ctx, r.deps.Probes, eps, r.cfg.Barrier); err != nil {
-		return nil, false, nil, err
+		return nil, false, err
 	}
 	inputs, err := r.groupInputs(ctx, eps)
 	if err != nil {
-		return nil, false, nil, err
+		return nil, false, err
 	}
 	if err := r.fillValues(ctx, strings.ReplaceAll(group, "/", "-"), inputs); err != nil {
-		return nil, false, nil, err
+		return nil, false, err
 	}
 	assigned, err := r.engine.Assign(inputs)
 	if err != nil {
-		return nil, false, nil, err
+		return nil, false, err
 	}
 	for i, in := range inputs {
 		records = append(records, EpisodeRecord{Episode: in.Episode, Purpose: PurposeTrain, Credit: &assigned.Episodes[i], Baseline: in.Baseline, Values: narrow(in.Values)})
 	}
-	return records, r.cfg.Sampling.Keep(inputs, assigned.Episodes), assigned.Warnings, nil
+	return records, r.cfg.Sampling.Keep(inputs, assigned.Episodes), nil // warnings come again, with the batch
 }
 
 // groupInputs are the inputs of one group. One that infrastructure lost as a whole waits for no baseline: in an outage

@@ -234,10 +234,16 @@ func resumeSampled(t *testing.T, dir, what string) {
 	if _, err := os.Stat(r.folder.Path("journal.jsonl")); err == nil {
 		before = eventsOf(t, r.folder)
 	}
+	outstanding := r.Machine().Outstanding()
 	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 	checkSampledRun(t, r)
+	for _, c := range outstanding {
+		if c.Cancelled && w.started[c.Episode.ID] > 0 {
+			t.Errorf("%s: %s was cancelled and is begun again", what, c.Episode.ID)
+		}
+	}
 	after := trainedGroups(eventsOf(t, r.folder), r.cfg.GroupsPerUpdate)
 	for u, groups := range trainedGroups(before, r.cfg.GroupsPerUpdate) {
 		for _, g := range groups {
@@ -461,5 +467,140 @@ func TestOverlongEpisodesEarnLess(t *testing.T) {
 	}
 	if m, err := r.folder.Metrics(); err != nil || m[1]["reward_mean"] != 0 || m[1]["resolved_rate"] != .5 {
 		t.Errorf("metrics %v (%v)", m, err)
+	}
+}
+
+// TestOutageInTheMidstOfASampledUpdate: groups that were kept before do not hide an outage from the guard.
+func TestOutageInTheMidstOfASampledUpdate(t *testing.T) {
+	w := &samplingWorld{world: &world{started: map[string]int{}}, patience: time.Millisecond}
+	r := newSamplingRun(t, t.TempDir(), w, "a", "h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "h9")
+	down := &laterOutage{samplingWorld: w, after: 3}
+	r.deps.Rollouts, r.cfg.Concurrency, r.cfg.MaxRetries, r.machine.cfg.MaxRetries = down, 1, 0, 0
+	r.slots = make(chan struct{}, 1)
+	err := errors.Join(r.Run(context.Background()), r.Close())
+	if milepost.KindOf(err) != milepost.KindUnavailable || !strings.Contains(err.Error(), "4 episodes of u0001 in a row were lost to infrastructure") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// laterOutage loses every episode after so many.
+type laterOutage struct {
+	*samplingWorld
+	mu    sync.Mutex
+	begun int
+	after int
+}
+
+func (w *laterOutage) Run(ctx context.Context, task *milepost.Task, spec EpisodeSpec) (*milepost.Episode, error) {
+	ep, err := w.samplingWorld.Run(ctx, task, spec)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.begun++; err == nil && w.begun > w.after {
+		ep.Status, ep.Error = milepost.EpisodeInfra, "no endpoint is left"
+	}
+	return ep, err
+}
+
+// samplingCritic is samplingWorld with the value head of critic.
+type samplingCritic struct {
+	*samplingWorld
+	values *critic
+	mu     sync.Mutex
+	under  int
+}
+
+func (c *samplingCritic) Values(ctx context.Context, path, sum string) ([][]float32, error) {
+	c.mu.Lock()
+	c.under++
+	if c.under > 1 {
+		c.mu.Unlock()
+		return nil, errors.New("two calls at the same time")
+	}
+	c.mu.Unlock()
+	defer func() { c.mu.Lock(); c.under--; c.mu.Unlock() }()
+	return c.values.Values(ctx, path, sum)
+}
+
+// TestSampledGroupsHaveValues: under an estimator with values a group has its own when it is judged, which are recorded,
+// trained on and whitened over the groups that train, and asked for no more when the update is finalised.
+func TestSampledGroupsHaveValues(t *testing.T) {
+	w := &samplingWorld{world: &world{started: map[string]int{}}, patience: 2 * time.Millisecond}
+	c := &samplingCritic{samplingWorld: w, values: &critic{world: w.world}}
+	r := newSamplingRun(t, t.TempDir(), w, mixed...)
+	r.engine, r.deps.Learner = gaeEngine(t), c
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, e := range eventsOf(t, r.folder) {
+		judged += int(indicator(e.Type == EventGroupJudged))
+	}
+	if c.values.asked == 0 || c.values.asked > judged {
+		t.Errorf("values were asked for %d times, for %d judged groups", c.values.asked, judged)
+	}
+	for u := 1; u <= 2; u++ {
+		records, err := r.folder.ReadEpisodes(updateBatch(u))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := map[string]Row{}
+		for _, row := range readRows(t, r.folder.Path("batches", updateBatch(u)+".arrow")) {
+			rows[row.Episode] = row
+		}
+		sum := float32(0)
+		for _, rec := range records {
+			if rec.Dropped != "" {
+				continue
+			}
+			row := rows[rec.Episode.ID]
+			if want := float32(u-1) + .5; len(rec.Values) != 1 || rec.Values[0] != want || !slices.Equal(row.Values, []float32{0, want}) {
+				t.Errorf("%s: values %v, row %v, want %v", rec.Episode.ID, rec.Values, row.Values, want)
+			}
+			if float32(rec.Credit.Steps[0].Advantage) != row.Advantages[1] {
+				t.Errorf("%s: credit %+v, row %v", rec.Episode.ID, rec.Credit, row.Advantages)
+			}
+			sum += row.Advantages[1] - float32(rec.Credit.Steps[0].P)
+		}
+		if gaeEngine(t).Config().GAEWhiten && (sum > 1e-5 || sum < -1e-5) {
+			t.Errorf("update %d: whitened advantages sum to %g over what trains, want 0", u, sum)
+		}
+	}
+}
+
+// TestSampledWhiteningLeavesOutWhatDoesNotTrain: reinforce_pp_baseline is whitened over the kept groups alone.
+func TestSampledWhiteningLeavesOutWhatDoesNotTrain(t *testing.T) {
+	w := &samplingWorld{world: &world{started: map[string]int{}}, patience: 2 * time.Millisecond}
+	r := newSamplingRun(t, t.TempDir(), w, "e1", "h1", "a", "h2", "b", "e2", "c", "f")
+	cfg := credit.Default()
+	cfg.Estimator, cfg.Milestone.Enabled = "reinforce_pp_baseline", false
+	var err error
+	if r.engine, err = credit.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	records, err := r.folder.ReadEpisodes("u0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained, dropped := 0, 0
+	for _, rec := range records {
+		switch {
+		case rec.Dropped == "":
+			trained++
+			// R-mean is +-1/2 over four tokens: the variance is 1/3, and so A is +-sqrt(3)/2.
+			if a := rec.Credit.Steps[0].AOut; a*a < .7499 || a*a > .7501 {
+				t.Errorf("%s: A_out %g", rec.Episode.ID, a)
+			}
+		case !rec.Credit.Excluded:
+			dropped++
+			if a := rec.Credit.Steps[0].AOut; a != 0 {
+				t.Errorf("%s: A_out %g of a dropped group", rec.Episode.ID, a)
+			}
+		}
+	}
+	if trained != 4 || dropped == 0 {
+		t.Errorf("%d trained, %d dropped", trained, dropped)
 	}
 }

@@ -33,11 +33,13 @@ type Runner struct {
 	active0 float64 // active seconds of earlier epochs
 	phaseAt time.Time
 
-	batch     string                  // batch that part belongs to
-	part      *partFile               //
-	ended     map[string]*episodeDone // ended episodes of the batch by id
-	before    map[string]float64      // probe totals when the batch began
-	rollStart time.Time
+	batch  string                  // batch that part belongs to
+	part   *partFile               //
+	ended  map[string]*episodeDone // ended episodes of the batch by id
+	before map[string]float64      // probe totals when the batch began
+
+	lostInARow int // episodes of the batch that infrastructure lost for good since the last that it did not
+	rollStart  time.Time
 
 	cancels     map[string]context.CancelCauseFunc // of the commands under way, by key; the loop's own
 	completions chan completion
@@ -292,7 +294,7 @@ func (r *Runner) openBatch(cs []Command) error {
 		}
 		records = done
 	}
-	r.batch, r.part, r.ended = name, part, map[string]*episodeDone{}
+	r.batch, r.part, r.ended, r.lostInARow = name, part, map[string]*episodeDone{}, 0
 	r.before, r.rollStart = r.deps.Probes.Stats(), r.deps.Now()
 	for _, rec := range records {
 		r.ended[rec.Episode.ID] = doneOf(rec) // a judged episode follows the one that ended

@@ -131,6 +131,9 @@ func (p *progress) updateLine(s orchestrator.Status) string {
 	text := fmt.Sprintf("update %d of %d: resolved %.3f, reward %.3f, entropy %.3f, gap to sampler %.1e, invalid calls %.3f, %.1f turns; %.1f s (rollout %.1f, probes %.1f, update %.1f)",
 		s.Update, s.MaxUpdates, m["resolved_rate"], m["reward_mean"], m["entropy"], m["logprob_gap_mean"], m["invalid_calls"], m["turns_mean"],
 		m["time_rollout_s"]+m["time_barrier_s"]+m["time_update_s"], m["time_rollout_s"], m["time_barrier_s"], m["time_update_s"])
+	if n := m["groups_sampled"]; n > 0 {
+		text += fmt.Sprintf("; %g groups sampled, %g dropped, %g cancelled; %g tasks retired", n, m["groups_rejected"], m["groups_cancelled"], m["tasks_retired"])
+	}
 	for _, w := range orchestrator.Health(m) {
 		text += "\nwarning: " + w
 	}
