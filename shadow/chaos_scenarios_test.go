@@ -201,7 +201,7 @@ func (w *chaosWorld) start(s *stage) {
 	w.nc = w.connect()
 	var err error
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
 		w.prober, err = NewProber(ctx, w.nc, w.pc, s.blobs, WithBases(s.store))
 		cancel()
 		if err == nil || time.Now().After(end) { // a cluster elects its leader first

@@ -18,6 +18,11 @@ func Connect(cfg ConnectConfig) (*nats.Conn, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	for _, path := range []string{cfg.TokenFile, cfg.Creds, cfg.TLSCA, cfg.TLSCert, cfg.TLSKey} {
+		if err := readable(path); err != nil {
+			return nil, milepost.Wrap(op, milepost.KindInvalid, err)
+		}
+	}
 	opts := append(commonOptions(cfg.Name), nats.Timeout(cfg.Timeout))
 	if cfg.TokenFile != "" {
 		b, err := os.ReadFile(cfg.TokenFile)
@@ -44,6 +49,18 @@ func Connect(cfg ConnectConfig) (*nats.Conn, error) {
 		return nil, milepost.E(op, kind, "NATS server %s: %w", redact(cfg.URL), err)
 	}
 	return nc, nil
+}
+
+// readable says why the file at path cannot be read; "" is no file.
+func readable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // redact hides what stands before @ in each URL: a token or a password.

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -26,6 +27,10 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(chaosRoleEnv); role != "" {
 		chaosMain(role)
 		return
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // the chaos scenarios, which alone run in parallel, wait more than they compute
+		panic(err)
 	}
 	goleak.VerifyTestMain(m,
 		// The server starts these once per process, for all servers in it.
@@ -146,25 +151,30 @@ func (r *rig) startWorker(runner TestRunner, opts ...WorkerOption) (w *Worker, s
 	r.t.Helper()
 	w, err := NewWorker(r.t.Context(), r.connect(), r.worker, runner, r.blobs, opts...)
 	must(r.t, err)
+	stop = runWorker(r.t, w)
+	r.t.Cleanup(stop)
+	return w, stop
+}
+
+// runWorker serves until stop, which may be called again.
+func runWorker(t *testing.T, w *Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	var once sync.Once
-	stop = func() {
+	return func() {
 		once.Do(func() {
 			cancel()
 			select {
 			case err := <-done:
 				if err != nil {
-					r.t.Logf("worker: %v", err)
+					t.Logf("worker: %v", err)
 				}
 			case <-time.After(20 * time.Second):
-				r.t.Error("the worker did not stop")
+				t.Error("the worker did not stop")
 			}
 		})
 	}
-	r.t.Cleanup(stop)
-	return w, stop
 }
 
 func (r *rig) step(episode string, i, tree int) milepost.ProbeRequest {
@@ -179,7 +189,7 @@ func (r *rig) verdict(episode string, tree int) milepost.ProbeRequest {
 func one(t *testing.T, p *Prober, req milepost.ProbeRequest) *milepost.Probe {
 	t.Helper()
 	must(t, p.Publish(t.Context(), req))
-	return p.Await(t.Context(), []string{req.ID}, 20*time.Second)[req.ID]
+	return p.Await(t.Context(), []string{req.ID}, time.Minute)[req.ID]
 }
 
 // eventually waits for a condition that other goroutines bring about.

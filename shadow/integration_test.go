@@ -23,7 +23,7 @@ func realRunner(t *testing.T, store *repo.Store, blobs *repo.Blobs) *testrun.Run
 	e := env.New(d)
 	t.Cleanup(func() { must(t, e.Close()) })
 	cfg := testrun.Default()
-	cfg.Timeout = 10 * time.Second
+	cfg.Timeout = time.Minute
 	runner := testrun.New(cfg, e, store, blobs)
 	t.Cleanup(func() { must(t, runner.Close()) })
 	return runner
@@ -35,7 +35,7 @@ func TestRealTestsInRealSandboxes(t *testing.T) {
 		t.Run("resident="+resident, func(t *testing.T) {
 			r := newRig(t, true)
 			gitRepo(t, r.task)
-			r.task.Test = milepost.TestCommand{Argv: []string{"python3", "-m", "unittest", "-v"}, Format: "unittest", Resident: resident, Timeout: 2 * time.Second}
+			r.task.Test = milepost.TestCommand{Argv: []string{"python3", "-m", "unittest", "-v"}, Format: "unittest", Resident: resident, Timeout: 60 * time.Second}
 			r.task.Tests = []string{"test_m.T.test_one", "test_m.T.test_two"}
 			store := newStore(t)
 			p := r.newProber(WithBases(store))
@@ -63,7 +63,11 @@ func TestRealTestsInRealSandboxes(t *testing.T) {
 			}
 			expect(t, "fix", one(t, p, edit(0, map[string]string{"m.py": "def f():\n    return 2\n"})), true, milepost.ProbeCompleted, "FP")
 			expect(t, "same again", one(t, p, edit(1, map[string]string{"m.py": "def f():\n    return 2\n"})), true, milepost.ProbeCompleted, "FP")
-			expect(t, "hangs", one(t, p, edit(2, map[string]string{"m.py": "def f():\n    while True: pass\n"})), false, milepost.ProbeTimeout, "")
+			hangs := edit(2, map[string]string{"m.py": "def f():\n    while True: pass\n"})
+			impatient := *r.task
+			impatient.Test.Timeout = 2 * time.Second
+			hangs.Task = &impatient
+			expect(t, "hangs", one(t, p, hangs), false, milepost.ProbeTimeout, "")
 			wrong := edit(3, map[string]string{"m.py": "def f():\n    return 3\n"})
 			wrong.Tree = treeID(12345)
 			expect(t, "tree and difference disagree", one(t, p, wrong), false, milepost.ProbeTreeWrong, "")

@@ -54,7 +54,7 @@ func (w *Worker) deliver(ctx context.Context, m jetstream.Msg, n names, res *wir
 	}
 	id := fmt.Sprintf("%s/%d/%s/%d/%d", n.run, res.Epoch, res.Key, res.Attempt, res.Delivery)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		tctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		tctx, cancel := context.WithTimeout(ctx, publishBound)
 		_, err = w.js.PublishMsg(tctx, out, jetstream.WithMsgID(id))
 		cancel()
 		if err == nil {

@@ -15,6 +15,13 @@ import (
 // publishers carry requests to the stream; several, because each waits for the server's acknowledgement.
 const publishers = 4
 
+// publishBound is how long one try to publish waits for the server's word, on both sides: a server that has just died gives
+// none, and a second try is harmless. uploadBound is the same for a request with all of its objects.
+const (
+	publishBound = 5 * time.Second
+	uploadBound  = 2 * time.Minute
+)
+
 // headroom is what a message leaves of the server's limit for headers.
 const headroom = 4 << 10
 
@@ -73,7 +80,7 @@ func (p *Prober) publishLoop() {
 func (p *Prober) carry(f *flight, attempt int) {
 	wait := 50 * time.Millisecond
 	for {
-		ctx, cancel := context.WithTimeout(p.ctx, 15*time.Second)
+		ctx, cancel := context.WithTimeout(p.ctx, uploadBound)
 		seq, err := p.send(ctx, f, attempt)
 		cancel()
 		if err == nil {
@@ -136,6 +143,8 @@ func (p *Prober) send(ctx context.Context, f *flight, attempt int) (seq uint64, 
 	}
 	// The server drops a second copy of the same attempt, sent because the first acknowledgement was lost.
 	id := fmt.Sprintf("%s/%d/%s/%d", p.names.run, p.cfg.Epoch, f.key, attempt)
+	ctx, cancel := context.WithTimeout(ctx, publishBound)
+	defer cancel()
 	ack, err := p.js.PublishMsg(ctx, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(p.names.probes()))
 	if err != nil {
 		return 0, milepost.E(op, milepost.KindUnavailable, "request %s: %w", f.req.ID, err)
