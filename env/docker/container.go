@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-units"
 
+	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/driver"
 )
@@ -168,12 +170,9 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 		return nil, err
 	}
 	name := fmt.Sprintf("milepost-%s-%d", e.d.me.name, e.d.next.Add(1))
-	made, err := e.cli.ContainerCreate(ctx, e.containerConfig(image, spec.Name), e.hostConfig(spec, b, volume), nil, nil, name)
+	made, err := e.make(e.containerConfig(image, spec.Name), e.hostConfig(spec, b, volume), name)
 	if err != nil {
-		if ctx.Err() != nil { // it may have been made all the same
-			e.removeQuietly(name)
-		}
-		return nil, engineError("create container", err)
+		return nil, err
 	}
 	s = &sandbox{e: e, spec: spec, id: made.ID, base: b, limits: limitsOf(spec.Limits, b), running: map[*process]struct{}{}}
 	e.keep(s)
@@ -191,12 +190,27 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 	}
 	s.attached = a
 	if err := e.cli.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+		if strings.Contains(err.Error(), agent.Path) { // the engine takes the want of the agent for the image's fault
+			return s, milepost.E("env/docker: create", milepost.KindUnavailable, "start container: %w", err)
+		}
 		return s, engineError("start container", err)
 	}
 	if s.link, err = newLink(a, e.d.cfg.Lease); err != nil {
 		return s, err
 	}
 	return s, s.unpack(ctx)
+}
+
+// make makes a container. It cannot be cancelled: the engine would go on, and the container come to be after it was looked
+// for and not found.
+func (e *engine) make(c *container.Config, h *container.HostConfig, name string) (container.CreateResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+	defer cancel()
+	made, err := e.cli.ContainerCreate(ctx, c, h, nil, nil, name)
+	if err != nil && ctx.Err() != nil {
+		err = milepost.E("env/docker: create container", milepost.KindUnavailable, "the engine %s did not answer within %s: %v", e.host, removeTime, err)
+	}
+	return made, engineError("create container", err)
 }
 
 // removeQuietly removes a container that may be there, after another failure that matters more.

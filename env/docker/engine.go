@@ -14,6 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
@@ -101,13 +102,10 @@ func (e *engine) agentVolume(ctx context.Context, image string) (string, error) 
 	if _, err := e.cli.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels}); err != nil {
 		return "", engineError("create volume", err)
 	}
-	made, err := e.cli.ContainerCreate(ctx, &container.Config{Image: image, Labels: labels, Entrypoint: []string{agent.Path}},
-		&container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: path.Dir(agent.Path)}}}, nil, nil, name)
+	made, err := e.make(&container.Config{Image: image, Labels: labels, Entrypoint: []string{agent.Path}},
+		&container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: path.Dir(agent.Path)}}}, name)
 	if err != nil {
-		if ctx.Err() != nil {
-			e.removeQuietly(name)
-		}
-		return "", engineError("create container", err)
+		return "", err
 	}
 	defer e.removeQuietly(made.ID)
 	program, err := agentTar(e.d.agent)
@@ -162,18 +160,33 @@ func (e *engine) awaitGone(ctx context.Context, id string) error {
 	return ctx.Err()
 }
 
-// close removes what the driver made on the engine besides sandboxes, which are closed before.
+// close removes what the driver made on the engine besides sandboxes, which are closed before; where one could not be
+// closed, it is tried here once more.
 func (e *engine) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
 	var err error
 	if e.made {
+		if err := e.removeMine(ctx); err != nil {
+			return errors.Join(err, e.cli.Close())
+		}
 		if err = e.cli.VolumeRemove(ctx, "milepost-agent-"+e.d.me.name, true); cerrdefs.IsNotFound(err) {
 			err = nil
 		}
 		err = engineError("remove volume", err)
 	}
 	return errors.Join(err, e.cli.Close())
+}
+
+// removeMine removes every container of this driver.
+func (e *engine) removeMine(ctx context.Context) error {
+	mine := filters.NewArgs(filters.Arg("label", labelOwner+"="+e.d.me.name))
+	list, err := e.cli.ContainerList(ctx, container.ListOptions{All: true, Filters: mine})
+	errs := []error{engineError("list containers", err)}
+	for _, c := range list {
+		errs = append(errs, e.remove(ctx, c.ID))
+	}
+	return errors.Join(errs...)
 }
 
 // describe names the engine for a person.

@@ -16,9 +16,12 @@ import (
 // caller's; everything else is the infrastructure's, which alone is tried again.
 func engineError(what string, err error) error {
 	const op = "env/docker"
+	var own *milepost.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &own):
+		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w", what, err)
 	case cerrdefs.IsNotFound(err):

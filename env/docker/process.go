@@ -31,6 +31,7 @@ type process struct {
 	conn   *wire.Conn
 	begin  time.Time
 
+	accepted chan struct{} // closed when the agent can be told to kill it
 	started  chan struct{} // closed when the command runs, or could not be run
 	stdout   collect
 	stderr   collect
@@ -40,7 +41,6 @@ type process struct {
 
 	killing sync.Once
 	overdue atomic.Pointer[time.Timer]
-	killed  atomic.Bool
 
 	done   chan struct{}
 	result *driver.Result
@@ -110,7 +110,7 @@ func (s *sandbox) Start(ctx context.Context, cmd *driver.Command) (driver.Proces
 // launch starts a command. long leaves its standard input and output to the caller.
 func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*process, error) {
 	p := &process{s: s, cmd: cmd, id: strconv.FormatInt(commands.Add(1), 36), long: long, begin: time.Now(),
-		started: make(chan struct{}), done: make(chan struct{}), stdout: collect{limit: cmd.Limits.Output}, stderr: collect{limit: cmd.Limits.Output}}
+		accepted: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), stdout: collect{limit: cmd.Limits.Output}, stderr: collect{limit: cmd.Limits.Output}}
 	if long {
 		p.output, p.outputIn = io.Pipe()
 	}
@@ -184,6 +184,8 @@ func (p *process) frames() (*wire.Answer, error) {
 			return nil, fmt.Errorf("the container's agent does not answer: %w", err)
 		}
 		switch t {
+		case wire.FrameAccepted:
+			close(p.accepted)
 		case wire.FrameStarted:
 			close(p.started)
 		case wire.FrameStdout:
@@ -245,7 +247,6 @@ func (p *process) lost(err error) (*driver.Result, error) {
 // Kill ends the whole process tree.
 func (p *process) Kill() {
 	p.killing.Do(func() {
-		p.killed.Store(true)
 		if old := p.overdue.Swap(time.AfterFunc(killTime, p.abandon)); old != nil {
 			old.Stop()
 		}
@@ -253,6 +254,11 @@ func (p *process) Kill() {
 			time.AfterFunc(dropTime, func() { _ = p.output.Close() })
 		}
 		go func() { // it must not keep the caller waiting, nor fail
+			select {
+			case <-p.accepted:
+			case <-p.done:
+				return
+			}
 			_, _ = p.s.link.call(context.Background(), &wire.Request{Op: wire.OpKill, ID: p.id}, nil, nil)
 		}()
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -104,7 +105,7 @@ func (p *pulls) pull(ctx context.Context, e *engine, name string) error {
 	what := "pull image " + name
 	progress, err := e.cli.ImagePull(ctx, name, image.PullOptions{})
 	if err != nil {
-		return engineError(what, err)
+		return pullError(what, err)
 	}
 	defer progress.Close()
 	dec := json.NewDecoder(progress)
@@ -120,11 +121,22 @@ func (p *pulls) pull(ctx context.Context, e *engine, name string) error {
 			return engineError(what, err)
 		}
 		if line.Error != "" {
-			return engineError(what, errors.New(line.Error))
+			return pullError(what, errors.New(line.Error))
 		}
 	}
 	if _, err := e.cli.ImageInspect(ctx, name); err != nil {
 		return engineError(what, fmt.Errorf("it was pulled, and is not there: %w", err))
 	}
 	return nil
+}
+
+// pullError is engineError for a pull: engines answer with an error of their own for an image that is nowhere, and only
+// their words tell.
+func pullError(what string, err error) error {
+	for _, words := range []string{"manifest unknown", "manifest for ", "repository does not exist", "name unknown"} {
+		if strings.Contains(err.Error(), words) {
+			return milepost.E("env/docker", milepost.KindNotFound, "%s: %w", what, err)
+		}
+	}
+	return engineError(what, err)
 }

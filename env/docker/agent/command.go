@@ -58,7 +58,7 @@ func (c *command) buried() {
 	}
 }
 
-// kill ends the command of that id, or keeps one that is about to start from going on.
+// kill ends the command of that id, which may be one that is about to start.
 func (s *server) kill(id string) {
 	s.mu.Lock()
 	c := s.running[id]
@@ -106,6 +106,9 @@ func (s *server) run(conn *wire.Conn, id string, c *command) (*wire.Result, erro
 		delete(s.running, id)
 		s.mu.Unlock()
 	}()
+	if err := conn.Send(wire.FrameAccepted, nil); err != nil {
+		return nil, err
+	}
 	kills := s.counter.read()
 	begin := time.Now()
 	p, died, err := s.startSupervisor(c)

@@ -25,6 +25,6 @@
 // not succeed at once it kills everything in the container in one system call, which no fork can outrun.
 //
 // The exec protocol: the driver sends the Request, then Data frames of standard input and an End; the agent answers with
-// Started, or with an Answer where the command could not be run, then Stdout and Stderr frames and an Answer with the
-// Result. OpKill on a stream of its own ends it early.
+// Accepted and Started, or with an Answer where the command could not be run, then Stdout and Stderr frames and an Answer
+// with the Result. OpKill on a stream of its own ends it early, once it was accepted.
 package agent

@@ -101,13 +101,14 @@ type Frame byte
 
 // The frames. Data and End carry a payload in either direction; the rest belongs to OpExec.
 const (
-	FrameRequest Frame = 'Q'
-	FrameAnswer  Frame = 'A'
-	FrameData    Frame = 'D' // from the driver of OpExec: standard input
-	FrameEnd     Frame = 'Z' // the payload or standard input has ended
-	FrameStarted Frame = 'S' // the command runs
-	FrameStdout  Frame = 'O'
-	FrameStderr  Frame = 'E'
+	FrameRequest  Frame = 'Q'
+	FrameAnswer   Frame = 'A'
+	FrameData     Frame = 'D' // from the driver of OpExec: standard input
+	FrameEnd      Frame = 'Z' // the payload or standard input has ended
+	FrameAccepted Frame = 'C' // OpKill reaches the command from here on
+	FrameStarted  Frame = 'S' // the command runs
+	FrameStdout   Frame = 'O'
+	FrameStderr   Frame = 'E'
 )
 
 // Bounds of frames in bytes.

@@ -1,0 +1,4 @@
+package docker
+
+// AgentTar is agentTar, for tests that make a container themselves.
+var AgentTar = agentTar
