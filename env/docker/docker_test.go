@@ -35,10 +35,20 @@ func open(t testing.TB, change func(*docker.Config)) *docker.Driver {
 	return d
 }
 
-func TestConformance(t *testing.T) {
+func conform(t *testing.T, cfg docker.Config) {
 	envtest.Run(t, envtest.Harness{
-		New:     func(t *testing.T) driver.Driver { return open(t, nil) },
+		New:     func(t *testing.T) driver.Driver { return open(t, func(c *docker.Config) { *c = cfg }) },
 		Argv:    envtest.ShellArgv,
 		Missing: true,
 	})
+}
+
+func TestConformance(t *testing.T) { conform(t, dockertest.Config(t)) }
+
+// TestConformancePodman runs the same suite on podman's socket.
+func TestConformancePodman(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a second engine")
+	}
+	conform(t, dockertest.Podman(t))
 }

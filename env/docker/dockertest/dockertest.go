@@ -30,6 +30,7 @@ const Image = "milepost/test:local"
 
 // set is what a test process has, made once.
 type set struct {
+	name string // docker or podman
 	dir  string // temporary folder
 	own  bool   // the engine is this process's own
 	host string
@@ -39,16 +40,16 @@ type set struct {
 
 var (
 	mu   sync.Mutex
-	made *set
+	made = map[string]*set{} // by name
 )
 
-// Main runs the tests, then checks with check, if given, and ends what was started. It exits.
+// Main runs the tests, ends what was started, then calls check, if given. It exits.
 func Main(m *testing.M, check func() error) {
 	code := m.Run()
 	mu.Lock()
 	defer mu.Unlock()
-	if made != nil {
-		if err := made.close(); err != nil {
+	for _, s := range made {
+		if err := s.close(); err != nil {
 			fmt.Fprintln(os.Stderr, "dockertest:", err)
 			code = 1
 		}
@@ -65,19 +66,33 @@ func Main(m *testing.M, check func() error) {
 // Config returns a configuration for the engine, or skips the test with the reason why there is none.
 func Config(t testing.TB) docker.Config {
 	t.Helper()
+	return config(t, "docker", "MILEPOST_TEST_DOCKER", os.Getenv("DOCKER_HOST"), "unix:///var/run/docker.sock")
+}
+
+// Podman is Config for a podman service; MILEPOST_TEST_PODMAN names one to use instead of the test's own.
+func Podman(t testing.TB) docker.Config {
+	t.Helper()
+	return config(t, "podman", "MILEPOST_TEST_PODMAN")
+}
+
+// config finds one of the hosts that answers, else starts an engine with the program build/NAME-engine.
+func config(t testing.TB, name, variable string, hosts ...string) docker.Config {
+	t.Helper()
 	mu.Lock()
 	defer mu.Unlock()
-	if made == nil {
-		made = open()
+	s := made[name]
+	if s == nil {
+		s = open(name, append([]string{os.Getenv(variable)}, hosts...))
+		made[name] = s
 	}
-	if made.why != "" {
-		t.Skip("no Docker engine runs and none can be started: " + made.why)
+	if s.why != "" {
+		t.Skipf("no %s engine runs and none can be started: %s", name, s.why)
 	}
-	if made.err != nil {
-		t.Fatal(made.err)
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
 	c := docker.Default()
-	c.Hosts, c.Image, c.Pull, c.Agent = []string{made.host}, Image, docker.PullNever, filepath.Join(made.dir, "agent")
+	c.Hosts, c.Image, c.Pull, c.Agent = []string{s.host}, Image, docker.PullNever, filepath.Join(s.dir, "agent")
 	return c
 }
 
@@ -92,8 +107,8 @@ func Client(t testing.TB, host string) *client.Client {
 	return cli
 }
 
-func open() *set {
-	s := &set{}
+func open(name string, hosts []string) *set {
+	s := &set{name: name}
 	place := "/var/tmp" // on disk, whatever TMPDIR says: an engine's layers are large
 	if _, err := os.Stat(place); err != nil {
 		place = ""
@@ -101,7 +116,7 @@ func open() *set {
 	if s.dir, s.err = os.MkdirTemp(place, "milepost-docker-"); s.err != nil {
 		return s
 	}
-	if s.err = s.findEngine(); s.err != nil || s.why != "" {
+	if s.err = s.findEngine(hosts); s.err != nil || s.why != "" {
 		return s
 	}
 	agent := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(s.dir, "agent"), "github.com/milepost-rl/milepost/env/docker/agent/cmd")
@@ -121,15 +136,14 @@ func script(name string) (string, error) {
 }
 
 // findEngine uses one that runs, else starts one.
-func (s *set) findEngine() error {
-	for _, host := range []string{os.Getenv("MILEPOST_TEST_DOCKER"), os.Getenv("DOCKER_HOST"), "unix:///var/run/docker.sock"} {
+func (s *set) findEngine(hosts []string) error {
+	for _, host := range hosts {
 		if host != "" && answers(host) {
 			s.host = host
 			return nil
 		}
 	}
-	s.host, s.why = "", ""
-	engine, err := script("docker-engine")
+	engine, err := script(s.name + "-engine")
 	if err != nil {
 		return err
 	}
@@ -211,7 +225,7 @@ func makeRootfs(to string) error {
 
 func (s *set) close() error {
 	if s.own {
-		engine, err := script("docker-engine")
+		engine, err := script(s.name + "-engine")
 		if err != nil {
 			return err
 		}
