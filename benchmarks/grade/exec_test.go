@@ -114,7 +114,7 @@ func TestEndlessTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantOutcome(t, v, TimedOut, "3s")
-	if v.Hint != "tests_timed_out" || v.Report().Applied {
+	if v.Hint != "tests_timed_out" || v.Report().PatchSuccessfullyApplied {
 		t.Errorf("hint %q, report %+v", v.Hint, v.Report())
 	}
 	if b, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(b), "Timeout error: 3 seconds exceeded.") {

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 )
 
 // Names of the files of a graded prediction, in OUT/<model>/<task>/; the first three are SWE-bench's.
 const (
-	reportFile  = "report.json"      // {instance id: Report}, where SWE-bench's harness would write one
+	reportFile  = "report.json"      // {instance id: report}, where SWE-bench's harness would write one
 	logFile     = "test_output.txt"  // what the evaluation printed
 	patchFile   = "patch.diff"       // the prediction's patch
 	scriptFile  = "eval.sh"          // the evaluation, with the repository's place in the task's image
@@ -49,7 +50,7 @@ type Grader struct {
 // job is one prediction with its task.
 type job struct {
 	task *milepost.Task
-	pred *Prediction
+	pred *predictions.Prediction
 	dir  string
 }
 
@@ -57,7 +58,7 @@ type job struct {
 // of instances that the set does not have count as submitted and nothing else. Infrastructure failures are in the
 // reports, not in the error, which is for a folder or task that cannot be used (KindInvalid, KindConflict, KindUnavailable) and for
 // cancellation; what was finished before is kept.
-func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Prediction) (map[string]*RunReport, error) {
+func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []predictions.Prediction) (map[string]*RunReport, error) {
 	unlock, err := g.lock()
 	if err != nil {
 		return nil, err
@@ -80,9 +81,9 @@ func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Pred
 	if err := workers.Wait(); err != nil {
 		return nil, err
 	}
-	submitted, verdicts := map[string][]string{}, map[string][]*Verdict{}
+	submitted, verdicts := map[string][]predictions.Prediction{}, map[string][]*Verdict{}
 	for _, p := range preds {
-		submitted[p.Model] = append(submitted[p.Model], p.InstanceID)
+		submitted[p.Model] = append(submitted[p.Model], p)
 	}
 	for _, v := range all {
 		verdicts[v.Model] = append(verdicts[v.Model], v)
@@ -98,7 +99,7 @@ func (g *Grader) Grade(ctx context.Context, tasks []*milepost.Task, preds []Pred
 }
 
 // plan checks tasks and predictions before anything runs and pairs them; ids are those of all tasks.
-func (g *Grader) plan(tasks []*milepost.Task, preds []Prediction) (ids []string, jobs []job, err error) {
+func (g *Grader) plan(tasks []*milepost.Task, preds []predictions.Prediction) (ids []string, jobs []job, err error) {
 	const op = "grade: plan"
 	byID := make(map[string]*milepost.Task, len(tasks))
 	for _, t := range tasks {
@@ -266,7 +267,7 @@ func kept(dir, key string) (v *Verdict, note string) {
 // keep writes the report and, last, the verdict.
 func keep(dir string, v *Verdict) error {
 	if v.Outcome.judged() {
-		if err := writeJSON(filepath.Join(dir, reportFile), map[string]Report{v.InstanceID: v.Report()}); err != nil {
+		if err := writeJSON(filepath.Join(dir, reportFile), map[string]predictions.Instance{v.InstanceID: v.Report()}); err != nil {
 			return err
 		}
 	}

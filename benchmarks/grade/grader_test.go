@@ -10,10 +10,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/grade/internal/referee"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 	"github.com/milepost-rl/milepost/env"
 	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/repo"
@@ -33,12 +35,17 @@ func fiveTasks(t *testing.T) (tasks []*milepost.Task) {
 	return tasks
 }
 
-var fivePredictions = []Prediction{
+var fivePredictions = []predictions.Prediction{
 	{InstanceID: "a__repo-1", Model: "org/model", Patch: text(fix)},
 	{InstanceID: "b__repo-2", Model: "org/model", Patch: text(benchmarks.Diff("calc.py", calc, calc+"\n"))},
 	{InstanceID: "c__repo-3", Model: "org/model", Patch: text("nonsense")},
 	{InstanceID: "d__repo-4", Model: "org/model"},
 	{InstanceID: "of-another-set", Model: "org/model", Patch: text(fix)},
+}
+
+// calcWith is a patch that puts a statement into add.
+func calcWith(statement string) string {
+	return benchmarks.Diff("calc.py", calc, strings.Replace(calc, "return a - b", statement, 1))
 }
 
 func TestGradeAndResume(t *testing.T) {
@@ -60,7 +67,7 @@ func TestGradeAndResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := reports["org/model"]
-	if r.Total != 5 || r.Submitted != 5 || r.Completed != 2 || r.Resolved != 1 || r.EmptyPatch != 1 || r.Errors != 1 || len(made) != 4 || len(kept) != 0 {
+	if r.Total != 5 || r.Submitted != 5 || r.Completed != 2 || r.Resolved != 1 || r.Empty != 1 || r.Errors != 1 || len(made) != 4 || len(kept) != 0 {
 		t.Errorf("report %+v; made %q, kept %q", r, made, kept)
 	}
 	if !reflect.DeepEqual(r.IncompleteIDs, []string{"e__repo-5"}) || !reflect.DeepEqual(r.Milepost.Outcomes[PatchFailed], []string{"c__repo-3"}) {
@@ -75,20 +82,26 @@ func TestGradeAndResume(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(again, reports) || len(made) != 4 || len(kept) != 4 {
 		t.Errorf("second grading: %v; made %q, kept %q", err, made, kept)
 	}
-	changed := append([]Prediction{{InstanceID: "b__repo-2", Model: "org/model", Patch: text(fix)}}, fivePredictions[0], fivePredictions[2])
+	changed := append([]predictions.Prediction{{InstanceID: "b__repo-2", Model: "org/model", Patch: text(fix)}}, fivePredictions[0], fivePredictions[2],
+		predictions.Prediction{InstanceID: "d__repo-4", Model: "org/model", Patch: text(calcWith("while True: pass"))},
+		predictions.Prediction{InstanceID: "e__repo-5", Model: "org/model", Patch: text(calcWith("import nowhere"))})
+	tasks[3].Test.Timeout = 3 * time.Second
 	if err := os.WriteFile(filepath.Join(out, "org__model", "c-3", verdictFile), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	made, want = nil, 3
+	made, want = nil, 5
 	reports, err = g.Grade(t.Context(), tasks, changed)
-	if err != nil || reports["org/model"].Resolved != 2 || !reflect.DeepEqual(made, []string{"b__repo-2", "c__repo-3"}) {
+	if err != nil || reports["org/model"].Resolved != 2 || !reflect.DeepEqual(made, []string{"b__repo-2", "c__repo-3", "d__repo-4", "e__repo-5"}) {
 		t.Errorf("changed patch and damaged verdict: %v, made %q", err, made)
+	}
+	if why := reports["org/model"].FailureReasons; !reflect.DeepEqual(why, map[string]string{"d__repo-4": "tests_timed_out", "e__repo-5": "missing_module"}) {
+		t.Errorf("failure reasons %v", why)
 	}
 	compareRunReport(t, out, tasks, changed, reports["org/model"])
 }
 
 // compareRunReport has the referee make its report of our folder and compares.
-func compareRunReport(t *testing.T, out string, tasks []*milepost.Task, preds []Prediction, ours *RunReport) {
+func compareRunReport(t *testing.T, out string, tasks []*milepost.Task, preds []predictions.Prediction, ours *RunReport) {
 	t.Helper()
 	python := referee.Python(t)
 	dir := t.TempDir()
@@ -103,9 +116,13 @@ func compareRunReport(t *testing.T, out string, tasks []*milepost.Task, preds []
 			t.Fatal(err)
 		}
 	}
-	byID := map[string]Prediction{}
+	byID := map[string]json.RawMessage{}
 	for _, p := range preds {
-		byID[p.InstanceID] = p
+		b, err := json.Marshal(map[string]any{"instance_id": p.InstanceID, "model_name_or_path": p.Model, "model_patch": p.Patch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		byID[p.InstanceID] = b
 	}
 	in, err := json.Marshal([]any{byID, ids})
 	if err != nil {
@@ -190,7 +207,7 @@ func TestAmbiguousNames(t *testing.T) {
 	if _, err := g.Grade(t.Context(), two, nil); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "b-2") {
 		t.Errorf("one instance twice: %v", err)
 	}
-	preds := []Prediction{{InstanceID: "x", Model: "a/b"}, {InstanceID: "x", Model: "a__b"}}
+	preds := []predictions.Prediction{{InstanceID: "x", Model: "a/b"}, {InstanceID: "x", Model: "a__b"}}
 	if _, err := g.Grade(t.Context(), nil, preds); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "a__b") {
 		t.Errorf("one folder for two models: %v", err)
 	}
@@ -218,42 +235,5 @@ func TestInterrupted(t *testing.T) {
 	reports, err := g.Grade(t.Context(), tasks, fivePredictions)
 	if err != nil || reports["org/model"].Resolved != 1 || !reflect.DeepEqual(made, []string{"a__repo-1", "b__repo-2", "c__repo-3", "d__repo-4"}) {
 		t.Errorf("%v; made %q", err, made)
-	}
-}
-
-func TestReadPredictions(t *testing.T) {
-	read := func(content string) ([]Prediction, error) {
-		f := filepath.Join(t.TempDir(), "p")
-		if err := os.WriteFile(f, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return ReadPredictions(f)
-	}
-	one := `{"instance_id": "i-1", "model_name_or_path": "m", "model_patch": "p"}`
-	for _, content := range []string{one, one + "\n\n", "[" + one + "]", `{"i-1": ` + one + `}`, `{"i-1": ` + one + `, "i-2": {"instance_id": "i-2", "model_patch": null}}`} {
-		got, err := read(content)
-		if err != nil || got[0].InstanceID != "i-1" || got[0].Model != "m" || *got[0].Patch != "p" {
-			t.Errorf("%s: %+v, %v", content, got, err)
-		}
-	}
-	if got, err := read(one + "\n" + `{"instance_id": "i-2"}`); err != nil || got[1].Patch != nil || got[1].Model != "None" {
-		t.Errorf("without a patch: %+v, %v", got, err)
-	}
-	for content, want := range map[string]string{
-		"":                        "holds no prediction",
-		one + "\n{":               "line 2",
-		one + "\n" + one:          `line 2: model "m" has instance "i-1" at line 1 already`,
-		"[" + one + `, {"x": 1}]`: "entry 2: instance_id is missing",
-		`{"i-1": 3}`:              `entry "i-1"`,
-		`{"instance_id": 3}`:      "line 1",
-		"[" + one:                 "JSON array",
-		`{"instance_id": "i", "model_patch": {"a": 1}}`: "model_patch",
-	} {
-		if _, err := read(content); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want one with %q", content, err, want)
-		}
-	}
-	if _, err := ReadPredictions(filepath.Join(t.TempDir(), "none")); milepost.KindOf(err) != milepost.KindNotFound {
-		t.Errorf("no file: %v", err)
 	}
 }

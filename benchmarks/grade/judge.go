@@ -7,6 +7,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks/grade/logs"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 	"github.com/milepost-rl/milepost/env/testlog"
 )
 
@@ -54,7 +55,7 @@ func Judge(t *milepost.Task, ev *Evidence) (*Verdict, error) {
 	default:
 		judge(t, ev, v)
 	}
-	if !v.Outcome.Ran() {
+	if v.Outcome != Resolved {
 		v.Hint, v.HintTier = hint(ev.Log)
 	}
 	return v, nil
@@ -63,8 +64,8 @@ func Judge(t *milepost.Task, ev *Evidence) (*Verdict, error) {
 func (v *Verdict) fault(o Outcome, reason string) { v.Outcome, v.Reason = o, reason }
 
 // settle sets outcome, resolution and reward by the states of tests.
-func (v *Verdict) settle(tests *TestsStatus) {
-	v.Tests, v.Resolution = tests, tests.resolution()
+func (v *Verdict) settle(tests *predictions.TestsStatus) {
+	v.Tests, v.Resolution = tests, resolution(tests)
 	if v.Outcome = Unresolved; v.Resolution == Full {
 		v.Outcome, v.Reward = Resolved, 1
 		return

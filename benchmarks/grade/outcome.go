@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 )
 
 // Outcome says how a grading ended. The set is closed.
@@ -57,39 +58,24 @@ const (
 	No      Resolution = "RESOLVED_NO"
 )
 
-// Split is a list of tests by success, in the order of the list. Neither is nil. A test whose state is no regular one
-// is in neither.
-type Split struct {
-	Success []string `json:"success"`
-	Failure []string `json:"failure"`
-}
-
-func newSplit() Split { return Split{Success: []string{}, Failure: []string{}} }
-
-// share is the part that succeeded, 1 where there are no tests.
-func (s Split) share() float64 {
-	if n := len(s.Success) + len(s.Failure); n > 0 {
-		return float64(len(s.Success)) / float64(n)
+// share is the part of a list that succeeded, 1 where it is empty. A test whose state is no regular one is in neither
+// part.
+func share(t predictions.Tests) float64 {
+	if n := len(t.Success) + len(t.Failure); n > 0 {
+		return float64(len(t.Success)) / float64(n)
 	}
 	return 1
 }
 
-// TestsStatus is the report on tests, with the names of SWE-bench's JSON. The last two are always empty: no data set
-// lists such tests.
-type TestsStatus struct {
-	FailToPass Split `json:"FAIL_TO_PASS"`
-	PassToPass Split `json:"PASS_TO_PASS"`
-	FailToFail Split `json:"FAIL_TO_FAIL"`
-	PassToFail Split `json:"PASS_TO_FAIL"`
-}
-
-func newTestsStatus() *TestsStatus {
-	return &TestsStatus{newSplit(), newSplit(), newSplit(), newSplit()}
+// newTestsStatus has no list that is nil.
+func newTestsStatus() *predictions.TestsStatus {
+	list := func() predictions.Tests { return predictions.Tests{Success: []string{}, Failure: []string{}} }
+	return &predictions.TestsStatus{FailToPass: list(), PassToPass: list(), FailToFail: list(), PassToFail: list()}
 }
 
 // resolution is SWE-bench's grade: an empty list counts as fulfilled.
-func (s *TestsStatus) resolution() Resolution {
-	f2p, p2p := s.FailToPass.share(), s.PassToPass.share()
+func resolution(s *predictions.TestsStatus) Resolution {
+	f2p, p2p := share(s.FailToPass), share(s.PassToPass)
 	switch {
 	case f2p == 1 && p2p == 1:
 		return Full
@@ -101,21 +87,21 @@ func (s *TestsStatus) resolution() Resolution {
 
 // Verdict is the grade of one prediction.
 type Verdict struct {
-	InstanceID string        `json:"instance_id"`
-	Model      string        `json:"model_name_or_path,omitempty"`
-	Outcome    Outcome       `json:"outcome"`
-	Reason     string        `json:"reason,omitempty"`        // in words, where the outcome is not resolved
-	Resolution Resolution    `json:"resolution,omitempty"`    // where tests were read
-	Reward     float64       `json:"reward"`                  // 0 to 1; 1 or 0 but where the rule gives a share
-	Tests      *TestsStatus  `json:"tests_status,omitempty"`  // where tests were read
-	AppliedBy  string        `json:"applied_by,omitempty"`    // the command that applied the patch
-	ExitCode   *int          `json:"exit_code,omitempty"`     // of the test command, where the log has it
-	Hint       string        `json:"hint,omitempty"`          // a sign in the log of a broken environment; advice, no verdict
-	HintTier   string        `json:"hint_tier,omitempty"`     // environment or ambiguous
-	Notes      []string      `json:"notes,omitempty"`         // what a person should look at
-	Duration   time.Duration `json:"duration,omitempty"`      // of the evaluation, nanoseconds
-	Key        string        `json:"key,omitempty"`           // hash of task and patch: whether a kept verdict is still theirs
-	PatchIsNil bool          `json:"patch_is_null,omitempty"` // no_patch: null, not the empty text
+	InstanceID string                   `json:"instance_id"`
+	Model      string                   `json:"model_name_or_path,omitempty"`
+	Outcome    Outcome                  `json:"outcome"`
+	Reason     string                   `json:"reason,omitempty"`        // in words, where the outcome is not resolved
+	Resolution Resolution               `json:"resolution,omitempty"`    // where tests were read
+	Reward     float64                  `json:"reward"`                  // 0 to 1; 1 or 0 but where the rule gives a share
+	Tests      *predictions.TestsStatus `json:"tests_status,omitempty"`  // where tests were read
+	AppliedBy  string                   `json:"applied_by,omitempty"`    // the command that applied the patch
+	ExitCode   *int                     `json:"exit_code,omitempty"`     // of the test command, where the log has it
+	Hint       string                   `json:"hint,omitempty"`          // a sign in the log of a broken environment; advice, no verdict
+	HintTier   string                   `json:"hint_tier,omitempty"`     // environment or ambiguous
+	Notes      []string                 `json:"notes,omitempty"`         // what a person should look at
+	Duration   time.Duration            `json:"duration,omitempty"`      // of the evaluation, nanoseconds
+	Key        string                   `json:"key,omitempty"`           // hash of task and patch: whether a kept verdict is still theirs
+	PatchIsNil bool                     `json:"patch_is_null,omitempty"` // no_patch: null, not the empty text
 }
 
 // String is one line for a person.

@@ -5,26 +5,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
-)
 
-// Report is the report on one instance in SWE-bench's JSON, {instance id: Report}.
-type Report struct {
-	PatchIsNone bool         `json:"patch_is_None"`
-	PatchExists bool         `json:"patch_exists"`
-	Applied     bool         `json:"patch_successfully_applied"`
-	Resolved    bool         `json:"resolved"`
-	Infra       bool         `json:"infra_failure"`                  // the log shows a broken environment; advice, see hints.go
-	InfraReason string       `json:"infra_failure_reason,omitempty"` // which sign
-	Tests       *TestsStatus `json:"tests_status,omitempty"`
-}
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
+)
 
 // Report turns a verdict into SWE-bench's form. "Applied" there means that the log could be judged, not only that the patch
 // applied.
-func (v *Verdict) Report() Report {
-	r := Report{PatchIsNone: v.Outcome == NoPatch && v.PatchIsNil, Resolved: v.Outcome == Resolved, Tests: v.Tests, Applied: v.Outcome.Ran()}
+func (v *Verdict) Report() predictions.Instance {
+	r := predictions.Instance{PatchIsNone: v.Outcome == NoPatch && v.PatchIsNil, Resolved: v.Outcome == Resolved, TestsStatus: v.Tests,
+		PatchSuccessfullyApplied: v.Outcome.Ran()}
 	r.PatchExists = !r.PatchIsNone
-	if !r.Applied {
-		r.Infra, r.InfraReason = v.HintTier == TierEnvironment, v.Hint
+	if !v.Outcome.Ran() {
+		r.InfraFailure, r.InfraFailureReason = v.HintTier == TierEnvironment, v.Hint
 	}
 	return r
 }
@@ -39,32 +31,10 @@ func (o Outcome) judged() bool {
 	return false
 }
 
-// RunReport is the report on a whole run in SWE-bench's JSON (schema_version 2). An id is in one of completed, error,
-// empty patch and incomplete; completed ones are resolved or unresolved. Lists are sorted, none is nil.
+// RunReport is the report of a run in SWE-bench's form and, beside it, what that form lacks: the closed outcome of every
+// graded instance, and what was not graded for want of infrastructure, which is in error_ids too but is no wrong answer.
 type RunReport struct {
-	Total          int               `json:"total_instances"`
-	Submitted      int               `json:"submitted_instances"`
-	Completed      int               `json:"completed_instances"`
-	Resolved       int               `json:"resolved_instances"`
-	Unresolved     int               `json:"unresolved_instances"`
-	InfraFailures  int               `json:"infra_failure_instances"`
-	Ambiguous      int               `json:"ambiguous_failure_instances"`
-	EmptyPatch     int               `json:"empty_patch_instances"`
-	Errors         int               `json:"error_instances"`
-	CompletedIDs   []string          `json:"completed_ids"`
-	IncompleteIDs  []string          `json:"incomplete_ids"`
-	EmptyPatchIDs  []string          `json:"empty_patch_ids"`
-	SubmittedIDs   []string          `json:"submitted_ids"`
-	ResolvedIDs    []string          `json:"resolved_ids"`
-	UnresolvedIDs  []string          `json:"unresolved_ids"`
-	InfraIDs       []string          `json:"infra_failure_ids"`
-	AmbiguousIDs   []string          `json:"ambiguous_failure_ids"`
-	FailureReasons map[string]string `json:"failure_reasons"`
-	ErrorIDs       []string          `json:"error_ids"`
-	SchemaVersion  int               `json:"schema_version"`
-
-	// What SWE-bench's form lacks: the closed outcome of every graded instance, and what was not graded for want of
-	// infrastructure, which is in error_ids too but is no wrong answer.
+	predictions.Run
 	Milepost struct {
 		Outcomes       map[Outcome][]string `json:"outcomes"`
 		Infrastructure []string             `json:"infrastructure_ids"`
@@ -73,69 +43,55 @@ type RunReport struct {
 	} `json:"milepost"`
 }
 
-// Summarise makes the report of a run: tasks are the ids of the whole task set, submitted those of the predictions, and
-// verdicts hold one of each prediction that has a task.
-func Summarise(tasks, submitted []string, verdicts []*Verdict) *RunReport {
-	r := &RunReport{Total: len(tasks), Submitted: len(submitted), SchemaVersion: 2, FailureReasons: map[string]string{}}
-	r.Milepost.Outcomes = map[Outcome][]string{}
-	has := map[string]bool{}
-	for _, id := range submitted {
-		has[id] = true
-	}
-	for _, id := range tasks {
-		if !has[id] {
-			r.IncompleteIDs = append(r.IncompleteIDs, id)
+// Summarise makes the report of a run: tasks are the ids of the whole task set, and verdicts hold one of each prediction
+// that has a task.
+func Summarise(tasks []string, list []predictions.Prediction, verdicts []*Verdict) *RunReport {
+	graded := map[string]predictions.Instance{}
+	for _, v := range verdicts {
+		if v.Outcome.judged() {
+			graded[v.InstanceID] = v.Report()
 		}
 	}
-	r.SubmittedIDs = slices.Clone(submitted)
+	r := &RunReport{Run: predictions.Summarise(tasks, list, graded)}
+	r.hints(verdicts)
+	r.Milepost.Outcomes, r.Milepost.Infrastructure = map[Outcome][]string{}, []string{}
 	for _, v := range verdicts {
-		r.add(v)
+		r.Milepost.Outcomes[v.Outcome] = append(r.Milepost.Outcomes[v.Outcome], v.InstanceID)
+		if v.Outcome == Infrastructure {
+			r.Milepost.Infrastructure = append(r.Milepost.Infrastructure, v.InstanceID)
+			continue
+		}
+		r.Milepost.Graded++
+		r.Milepost.MeanReward += v.Reward
 	}
-	r.Completed, r.Resolved, r.Unresolved = len(r.CompletedIDs), len(r.ResolvedIDs), len(r.UnresolvedIDs)
-	r.InfraFailures, r.Ambiguous, r.EmptyPatch, r.Errors = len(r.InfraIDs), len(r.AmbiguousIDs), len(r.EmptyPatchIDs), len(r.ErrorIDs)
 	if r.Milepost.Graded > 0 {
 		r.Milepost.MeanReward /= float64(r.Milepost.Graded)
 	}
-	for _, ids := range []*[]string{&r.CompletedIDs, &r.IncompleteIDs, &r.EmptyPatchIDs, &r.SubmittedIDs, &r.ResolvedIDs, &r.UnresolvedIDs,
-		&r.InfraIDs, &r.AmbiguousIDs, &r.ErrorIDs, &r.Milepost.Infrastructure} {
-		if *ids == nil {
-			*ids = []string{}
-		}
-		slices.Sort(*ids)
-	}
+	slices.Sort(r.Milepost.Infrastructure)
 	for ids := range maps.Values(r.Milepost.Outcomes) {
 		slices.Sort(ids)
 	}
 	return r
 }
 
-func (r *RunReport) add(v *Verdict) {
-	id := v.InstanceID
-	r.Milepost.Outcomes[v.Outcome] = append(r.Milepost.Outcomes[v.Outcome], id)
-	if v.Outcome == Infrastructure {
-		r.Milepost.Infrastructure = append(r.Milepost.Infrastructure, id)
-	} else {
-		r.Milepost.Graded++
-		r.Milepost.MeanReward += v.Reward
+// hints fills in the signs of broken environments, which SWE-bench's run report looks for in the logs of all that is
+// unresolved or in error, not only of what its reports of instances say.
+func (r *RunReport) hints(verdicts []*Verdict) {
+	r.InfraIDs, r.AmbiguousIDs, r.FailureReasons = []string{}, []string{}, map[string]string{}
+	for _, v := range verdicts {
+		switch {
+		case v.Outcome == Resolved || v.Outcome == NoPatch || v.Hint == "":
+			continue
+		case v.HintTier == TierEnvironment:
+			r.InfraIDs = append(r.InfraIDs, v.InstanceID)
+		default:
+			r.AmbiguousIDs = append(r.AmbiguousIDs, v.InstanceID)
+		}
+		r.FailureReasons[v.InstanceID] = v.Hint
 	}
-	switch {
-	case v.Outcome == NoPatch:
-		r.EmptyPatchIDs = append(r.EmptyPatchIDs, id)
-		return
-	case v.Outcome == Resolved:
-		r.CompletedIDs, r.ResolvedIDs = append(r.CompletedIDs, id), append(r.ResolvedIDs, id)
-		return
-	case v.Outcome.judged():
-		r.CompletedIDs, r.UnresolvedIDs = append(r.CompletedIDs, id), append(r.UnresolvedIDs, id)
-	default:
-		r.ErrorIDs = append(r.ErrorIDs, id)
-	}
-	switch v.HintTier {
-	case TierEnvironment:
-		r.InfraIDs, r.FailureReasons[id] = append(r.InfraIDs, id), v.Hint
-	case TierAmbiguous:
-		r.AmbiguousIDs, r.FailureReasons[id] = append(r.AmbiguousIDs, id), v.Hint
-	}
+	slices.Sort(r.InfraIDs)
+	slices.Sort(r.AmbiguousIDs)
+	r.Infra, r.Ambiguous = len(r.InfraIDs), len(r.AmbiguousIDs)
 }
 
 // ModelFolder is the name of a model's folder and report: its name with / as two underscores, as SWE-bench spells it. A

@@ -12,12 +12,13 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks/grade/logs"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 )
 
 // byPasses sorts tests by whether they passed.
-func byPasses(f2p, p2p []string, passed func(string) bool) *TestsStatus {
+func byPasses(f2p, p2p []string, passed func(string) bool) *predictions.TestsStatus {
 	out := newTestsStatus()
-	sort := func(names []string, to *Split) {
+	split := func(names []string, to *predictions.Tests) {
 		for _, n := range names {
 			if passed(n) {
 				to.Success = append(to.Success, n)
@@ -26,8 +27,8 @@ func byPasses(f2p, p2p []string, passed func(string) bool) *TestsStatus {
 			}
 		}
 	}
-	sort(f2p, &out.FailToPass)
-	sort(p2p, &out.PassToPass)
+	split(f2p, &out.FailToPass)
+	split(p2p, &out.PassToPass)
 	return out
 }
 
@@ -173,11 +174,11 @@ func byRate(t *milepost.Task, ev *Evidence, v *Verdict) {
 		v.fault(NoResults, "the log has no summary of tests")
 		return
 	}
-	v.share(math.Min(float64(passed)/float64(total), 1), fmt.Sprintf("%d of %d tests passed", passed, total))
+	v.settleShare(math.Min(float64(passed)/float64(total), 1), fmt.Sprintf("%d of %d tests passed", passed, total))
 }
 
-// share sets outcome and resolution by a reward of 0 to 1.
-func (v *Verdict) share(reward float64, reason string) {
+// settleShare sets outcome and resolution by a reward of 0 to 1.
+func (v *Verdict) settleShare(reward float64, reason string) {
 	v.Reward, v.Outcome, v.Resolution = reward, Unresolved, No
 	if reward >= 1 {
 		v.Outcome, v.Resolution = Resolved, Full
@@ -209,5 +210,5 @@ func byRewardFile(t *milepost.Task, ev *Evidence, v *Verdict) {
 		v.fault(Unreadable, fmt.Sprintf("%s holds %.80q; a number from 0 to 1 is wanted", t.Grading.Output, text))
 		return
 	}
-	v.share(reward, fmt.Sprintf("the verifier gave %v", reward))
+	v.settleShare(reward, fmt.Sprintf("the verifier gave %v", reward))
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/milepost-rl/milepost/benchmarks/grade/logs"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 )
 
 // Source of the rules: swebench 5.0.2, harness/grading.py.
@@ -35,9 +36,9 @@ func stateOf(name string, r *logs.Results) (logs.Status, bool) {
 	return first, found
 }
 
-// sort puts a test into success or failure. A test that is missing has failed; one whose state is no regular one is in
+// sort puts a test into success or failure of a list. A test that is missing has failed; one whose state is no regular one is in
 // neither list.
-func (s *Split) sort(name string, ok func(logs.Status) bool, r *logs.Results) {
+func sort(s *predictions.Tests, name string, ok func(logs.Status) bool, r *logs.Results) {
 	switch state, found := stateOf(name, r); {
 	case found && ok(state):
 		s.Success = append(s.Success, name)
@@ -47,23 +48,23 @@ func (s *Split) sort(name string, ok func(logs.Status) bool, r *logs.Results) {
 }
 
 // byStates is the rule pass_and_fail: a FAIL_TO_PASS test must pass, a PASS_TO_PASS test must pass or be skipped.
-func byStates(f2p, p2p []string, r *logs.Results) *TestsStatus {
+func byStates(f2p, p2p []string, r *logs.Results) *predictions.TestsStatus {
 	out := newTestsStatus()
 	for _, name := range f2p {
-		out.FailToPass.sort(name, passing, r)
+		sort(&out.FailToPass, name, passing, r)
 	}
 	for _, name := range p2p {
-		out.PassToPass.sort(name, func(s logs.Status) bool { return passing(s) || s == logs.Skipped }, r)
+		sort(&out.PassToPass, name, func(s logs.Status) bool { return passing(s) || s == logs.Skipped }, r)
 	}
 	return out
 }
 
 // byFailures is the rule fail_only: a test fails where the log says FAILED of it, exactly by its name.
-func byFailures(f2p, p2p []string, r *logs.Results) *TestsStatus {
+func byFailures(f2p, p2p []string, r *logs.Results) *predictions.TestsStatus {
 	out := newTestsStatus()
 	for _, list := range []struct {
 		names []string
-		to    *Split
+		to    *predictions.Tests
 	}{{f2p, &out.FailToPass}, {p2p, &out.PassToPass}} {
 		for _, name := range list.names {
 			if s, _ := r.Get(name); s == logs.Failed {

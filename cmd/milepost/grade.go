@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/grade"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 	"github.com/milepost-rl/milepost/configs"
 )
 
@@ -87,7 +89,7 @@ func (o *gradeOptions) run(c *cobra.Command) error {
 		cfg.Sandbox.Python = o.bench.python
 	}
 	cfg.Sandbox.Unconfined = cfg.Sandbox.Unconfined || o.bench.unconfined
-	preds, err := grade.ReadPredictions(o.predictions)
+	preds, err := readPredictions(o.predictions)
 	if err != nil {
 		return err
 	}
@@ -108,8 +110,20 @@ func (o *gradeOptions) run(c *cobra.Command) error {
 	return o.print(c, reports)
 }
 
+func readPredictions(path string) ([]predictions.Prediction, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, milepost.Wrap("grade", milepost.KindNotFound, err)
+	}
+	if err != nil {
+		return nil, milepost.Wrap("grade", milepost.KindUnavailable, err)
+	}
+	defer f.Close()
+	return predictions.Read(f, path)
+}
+
 // grade opens what gradings run in, in a folder of its own that is removed afterwards.
-func (o *gradeOptions) grade(ctx context.Context, cfg configs.Run, tasks []*milepost.Task, preds []grade.Prediction,
+func (o *gradeOptions) grade(ctx context.Context, cfg configs.Run, tasks []*milepost.Task, preds []predictions.Prediction,
 	progress func(*grade.Verdict, bool, int, int)) (_ map[string]*grade.RunReport, err error) {
 	dir, err := os.MkdirTemp("", "milepost-grade-")
 	if err != nil {

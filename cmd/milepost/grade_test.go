@@ -13,6 +13,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/grade"
+	"github.com/milepost-rl/milepost/benchmarks/predictions"
 )
 
 // gradeCommand runs `milepost grade ARGS` in process.
@@ -26,8 +27,8 @@ func gradeCommand(t *testing.T, args ...string) (code int, out, errOut string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// gradeSet writes a task set of one task with a real repository, and predictions for it.
-func gradeSet(t *testing.T) (set, predictions string) {
+// gradeSet writes a task set of two tasks with a real repository, and predictions for it.
+func gradeSet(t *testing.T) (set, file string) {
 	t.Helper()
 	dir := t.TempDir()
 	const before, after = "def f():\n    return 1\n", "def f():\n    return 2\n"
@@ -39,37 +40,37 @@ func gradeSet(t *testing.T) (set, predictions string) {
 		t.Fatal(err)
 	}
 	patch := benchmarks.Diff("m.py", before, after)
-	err = benchmarks.Save(dir, []*milepost.Task{{ID: "t-1", Kind: milepost.BugRepair, Statement: "f gives 2", Repo: filepath.Join(dir, "repos", "t-1"),
+	task := milepost.Task{ID: "t-1", Kind: milepost.BugRepair, Statement: "f gives 2", Repo: filepath.Join(dir, "repos", "t-1"),
 		BaseCommit: commit, BaseTree: tree, Image: "local:python3", ReferencePatch: patch, RelevantFiles: []string{"m.py"}, Protected: []string{"tests/"},
 		Test:  milepost.TestCommand{Argv: []string{"python3", "-m", "unittest", "-v"}, Format: "unittest", Timeout: time.Minute},
-		Tests: []string{"tests.test_m.T.test_f"}, FailToPass: []string{"tests.test_m.T.test_f"}}})
-	if err != nil {
+		Tests: []string{"tests.test_m.T.test_f"}, FailToPass: []string{"tests.test_m.T.test_f"}}
+	second := task
+	second.ID = "t-2"
+	if err := benchmarks.Save(dir, []*milepost.Task{&task, &second}); err != nil {
 		t.Fatal(err)
 	}
+	bad := "nonsense"
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	for model, p := range map[string]string{"good": patch, "bad": "nonsense"} {
-		if err := enc.Encode(grade.Prediction{InstanceID: "t-1", Model: model, Patch: &p}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	predictions = filepath.Join(dir, "predictions.jsonl")
-	if err := os.WriteFile(predictions, b.Bytes(), 0o644); err != nil {
+	if err := predictions.Write(&b, []predictions.Prediction{{InstanceID: "t-1", Model: "good", Patch: &patch}, {InstanceID: "t-2", Model: "bad", Patch: &bad}}); err != nil {
 		t.Fatal(err)
 	}
-	return dir, predictions
+	file = filepath.Join(dir, "predictions.jsonl")
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, file
 }
 
 func TestGrade(t *testing.T) {
 	needSandbox(t)
-	set, predictions := gradeSet(t)
+	set, file := gradeSet(t)
 	out := filepath.Join(t.TempDir(), "out")
-	code, stdout, stderr := gradeCommand(t, "--predictions", predictions, "--tasks", set, "--out", out)
+	code, stdout, stderr := gradeCommand(t, "--predictions", file, "--tasks", set, "--out", out)
 	if code != exitDone || !strings.Contains(stdout, "good: 1 resolved of 1 graded") || !strings.Contains(stdout, "bad: 0 resolved of 1 graded") ||
 		!strings.Contains(stdout, "patch_failed     1") {
 		t.Fatalf("code %d\n%s\n%s", code, stdout, stderr)
 	}
-	var report map[string]grade.Report
+	var report map[string]predictions.Instance
 	b, err := os.ReadFile(filepath.Join(out, "good", "t-1", "report.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &report)
@@ -77,7 +78,7 @@ func TestGrade(t *testing.T) {
 	if err != nil || !report["t-1"].Resolved {
 		t.Errorf("report %s, %v", b, err)
 	}
-	code, stdout, _ = gradeCommand(t, "--predictions", predictions, "--tasks", set, "--out", out, "--json")
+	code, stdout, _ = gradeCommand(t, "--predictions", file, "--tasks", set, "--out", out, "--json")
 	var reports map[string]*grade.RunReport
 	if err := json.Unmarshal([]byte(stdout), &reports); err != nil || code != exitDone || reports["good"].Resolved != 1 || reports["bad"].Errors != 1 {
 		t.Errorf("code %d, %v\n%s", code, err, stdout)
@@ -85,7 +86,7 @@ func TestGrade(t *testing.T) {
 }
 
 func TestGradeWrongUse(t *testing.T) {
-	set, predictions := gradeSet(t)
+	set, file := gradeSet(t)
 	out := t.TempDir()
 	empty := filepath.Join(t.TempDir(), "empty.jsonl")
 	if err := os.WriteFile(empty, nil, 0o644); err != nil {
@@ -96,9 +97,9 @@ func TestGradeWrongUse(t *testing.T) {
 		want string
 	}{
 		{[]string{"--tasks", set, "--out", out}, "--predictions is missing"},
-		{[]string{"--predictions", predictions, "--tasks", set, "--out", out, "--timeout", "0s"}, "--timeout is 0s"},
-		{[]string{"--predictions", predictions, "--tasks", set, "--out", out, "--workers", "0"}, "--workers is 0"},
-		{[]string{"--predictions", predictions, "--tasks", set, "--out", out, "--set", "a=b"}, "--set goes with -c"},
+		{[]string{"--predictions", file, "--tasks", set, "--out", out, "--timeout", "0s"}, "--timeout is 0s"},
+		{[]string{"--predictions", file, "--tasks", set, "--out", out, "--workers", "0"}, "--workers is 0"},
+		{[]string{"--predictions", file, "--tasks", set, "--out", out, "--set", "a=b"}, "--set goes with -c"},
 		{[]string{"--predictions", empty, "--tasks", set, "--out", out}, "holds no prediction"},
 	} {
 		if code, _, stderr := gradeCommand(t, c.args...); code != exitUsage || !strings.Contains(stderr, c.want) {
