@@ -71,6 +71,13 @@ func (p *process) interrupt() {
 	}
 }
 
+// terminate does what a scheduler does: the process alone gets the signal.
+func (p *process) terminate() {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Error(err)
+	}
+}
+
 // wait returns the exit code, -1 of a killed process.
 func (p *process) wait(bound time.Duration) int {
 	p.t.Helper()
@@ -172,17 +179,7 @@ func TestWorkerDiesMidProbe(t *testing.T) {
 	ok(err)
 	defer func() { ok(p.Close()) }()
 
-	task := unittestTask(t)
-	tree, err := treeWith(task.Repo, "test_slow.py", "import time, unittest\n\nclass T(unittest.TestCase):\n    def test_slow(self):\n        time.sleep(4)\n")
-	ok(err)
-	commit, err := exec.Command("git", "-C", task.Repo, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "slow").CombinedOutput()
-	if err != nil {
-		t.Fatalf("git commit: %v\n%s", err, commit)
-	}
-	head, err := exec.Command("git", "-C", task.Repo, "rev-parse", "HEAD").Output()
-	ok(err)
-	task.BaseCommit, task.BaseTree, task.Tests = strings.TrimSpace(string(head)), tree, []string{"test_m.T.test_one", "test_slow.T.test_slow"}
-
+	task := slowTask(t)
 	mark := filepath.Base(dir)
 	worker := func(name string) *process {
 		return startProcess(t, mark, "worker", "shadow", "--nats", srv.URL(), "--slots", "1", "--name", name,
@@ -218,4 +215,26 @@ func TestWorkerDiesMidProbe(t *testing.T) {
 		t.Errorf("the second worker: exit code %d: %s", code, second.out.String())
 	}
 	nothingLeft(t, mark, dir)
+}
+
+// slowTask is a task with one test that passes at once and one that takes four seconds.
+func slowTask(t *testing.T) *milepost.Task {
+	t.Helper()
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	task := unittestTask(t)
+	tree, err := treeWith(task.Repo, "test_slow.py", "import time, unittest\n\nclass T(unittest.TestCase):\n    def test_slow(self):\n        time.sleep(4)\n")
+	ok(err)
+	commit, err := exec.Command("git", "-C", task.Repo, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "slow").CombinedOutput()
+	if err != nil {
+		t.Fatalf("git commit: %v\n%s", err, commit)
+	}
+	head, err := exec.Command("git", "-C", task.Repo, "rev-parse", "HEAD").Output()
+	ok(err)
+	task.BaseCommit, task.BaseTree, task.Tests = strings.TrimSpace(string(head)), tree, []string{"test_m.T.test_one", "test_slow.T.test_slow"}
+	return task
 }
