@@ -184,15 +184,23 @@ func firstNot(t *milepost.Task, r milepost.TestReport) string {
 func Disjoint(a, b []*milepost.Task) error {
 	trees, ids := map[string]string{}, map[string]bool{}
 	for _, t := range a {
-		trees[t.BaseTree], ids[t.ID] = t.ID, true
+		trees[treeOf(t)], ids[t.ID] = t.ID, true
 	}
 	for _, t := range b {
-		if other, ok := trees[t.BaseTree]; ok {
-			return milepost.E("benchmarks: disjoint", milepost.KindConflict, "tasks %s and %s have the same tree %s", other, t.ID, t.BaseTree)
+		if other, ok := trees[treeOf(t)]; ok {
+			return milepost.E("benchmarks: disjoint", milepost.KindConflict, "tasks %s and %s have the same tree %s", other, t.ID, treeOf(t))
 		}
 		if ids[t.ID] {
 			return milepost.E("benchmarks: disjoint", milepost.KindConflict, "both sets have a task %s", t.ID)
 		}
 	}
 	return nil
+}
+
+// treeOf identifies the tree a task starts from: its git tree or, where that lies in an image, image and commit.
+func treeOf(t *milepost.Task) string {
+	if t.BaseTree != "" {
+		return t.BaseTree
+	}
+	return strings.TrimSpace(t.Image + " " + t.BaseCommit)
 }

@@ -239,3 +239,14 @@ func TestStatsOfImportedSets(t *testing.T) {
 		t.Errorf("order is lost: %v", err)
 	}
 }
+
+func TestDisjointImages(t *testing.T) {
+	a, b := imported("a", "o/r"), imported("b", "o/r")
+	if err := Disjoint([]*milepost.Task{a}, []*milepost.Task{b}); err != nil {
+		t.Errorf("different images: %v", err)
+	}
+	b.Image = a.Image
+	if err := Disjoint([]*milepost.Task{a}, []*milepost.Task{b}); milepost.KindOf(err) != milepost.KindConflict {
+		t.Errorf("one image in both sets: %v", err)
+	}
+}

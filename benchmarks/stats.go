@@ -71,11 +71,7 @@ func (m *summer) add(t *milepost.Task) {
 	s := &m.s
 	s.Splits[t.Split]++
 	m.repos[RepoOf(t)] = true
-	tree := t.BaseTree
-	if tree == "" {
-		tree = t.Image + " " + t.BaseCommit
-	}
-	m.trees[tree] = true
+	m.trees[treeOf(t)] = true
 	if t.Origin != nil {
 		s.Datasets[t.Origin.Dataset]++
 	}
