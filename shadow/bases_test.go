@@ -14,7 +14,7 @@ import (
 )
 
 // gitRepo makes a repository with one commit and sets the task's repository, commit and tree to it.
-func gitRepo(t *testing.T, task *milepost.Task) {
+func gitRepo(t testing.TB, task *milepost.Task) {
 	t.Helper()
 	dir := t.TempDir()
 	git := func(args ...string) string {
@@ -33,7 +33,7 @@ func gitRepo(t *testing.T, task *milepost.Task) {
 	task.Repo, task.BaseCommit, task.BaseTree = dir, git("rev-parse", "HEAD"), git("rev-parse", "HEAD^{tree}")
 }
 
-func newStore(t *testing.T) *repo.Store {
+func newStore(t testing.TB) *repo.Store {
 	t.Helper()
 	s, err := repo.NewStore(t.TempDir())
 	must(t, err)

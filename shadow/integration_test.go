@@ -13,7 +13,7 @@ import (
 )
 
 // realRunner is the production runner on the local sandbox.
-func realRunner(t *testing.T, store *repo.Store, blobs *repo.Blobs) *testrun.Runner {
+func realRunner(t testing.TB, store *repo.Store, blobs *repo.Blobs) *testrun.Runner {
 	t.Helper()
 	d, err := local.New(local.Config{Root: filepath.Join(t.TempDir(), "sandboxes")})
 	if milepost.KindOf(err) == milepost.KindUnavailable {
