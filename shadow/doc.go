@@ -24,12 +24,17 @@
 //	key.go        what makes two probes the same probe
 //	trust.go      when a result is trusted, and continuity; the one place where that is decided
 //	book.go       the state of all probes of a run, without I/O, clock or goroutine; a new rule of scheduling goes there
-//	cache.go      the result cache's file
+//	merge.go      which consecutive steps share a probe while the queue is behind
+//	recheck.go    second runs of a sample of states, and the flaky tests they find
+//	cache.go      the result cache's file; lines.go: the files in the run folder
 //	stats.go      counters, times, and what "hidden" means
 //	prober.go     the orchestrator's side: publishing (publish.go), receiving (receive.go), the barrier (barrier.go), modes (mode.go)
 //	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines
-//	              (bases.go, both sides); requests set aside (dead.go)
+//	              (bases.go, both sides); requests set aside, their list and replay (dead.go)
 //	list.go       who is there
+//
+// Faults are tested in chaos_test.go one by one, and as whole runs by the scenarios of chaos_scenarios_test.go (make chaos),
+// which must end with the credits of an undisturbed run; a new kind of trouble is one more line of their table.
 //
 // The package knows no sandbox and no test format: it runs tests through [TestRunner], whose production form is package
 // env/testrun.
