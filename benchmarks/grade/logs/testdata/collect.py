@@ -81,7 +81,11 @@ def emit(tool, raw, *parsers, version="", instance="x__x-1"):
             "origin": "real",
             "tool": tool,
         }
-        raw_clean = re.sub(rb"/tmp/mpc-\w+", b"/testbed", raw.replace(str(TOOLS).encode(), b"/opt/tools"))
+        raw_clean = re.sub(
+            rb"/tmp/mpc-\w+",
+            b"/testbed",
+            raw.replace(str(TOOLS).encode(), b"/opt/tools").replace(str(Path.home()).encode(), b"/home/u"),
+        )
         try:
             row["text"] = raw_clean.decode()
         except UnicodeDecodeError:
