@@ -193,7 +193,7 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 		if strings.Contains(err.Error(), agent.Path) { // the engine takes the want of the agent for the image's fault
 			return s, milepost.E("env/docker: create", milepost.KindUnavailable, "start container: %w", err)
 		}
-		return s, engineError("start container", err)
+		return s, goneError("start container", err)
 	}
 	if s.link, err = newLink(a, e.d.cfg.Lease); err != nil {
 		return s, err

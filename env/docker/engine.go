@@ -113,7 +113,7 @@ func (e *engine) agentVolume(ctx context.Context, image string) (string, error) 
 		return "", err
 	}
 	if err := e.cli.CopyToContainer(ctx, made.ID, path.Dir(agent.Path), program, container.CopyToContainerOptions{}); err != nil {
-		return "", engineError("copy the agent", err)
+		return "", goneError("copy the agent", err)
 	}
 	e.filled = true
 	return name, nil

@@ -34,6 +34,14 @@ func engineError(what string, err error) error {
 	return milepost.E(op, milepost.KindUnavailable, "%s: %w", what, err)
 }
 
+// goneError is engineError where nothing that the caller named can be missing: somebody took away what the driver made.
+func goneError(what string, err error) error {
+	if cerrdefs.IsNotFound(err) {
+		return milepost.E("env/docker", milepost.KindUnavailable, "%s: %w", what, err)
+	}
+	return engineError(what, err)
+}
+
 // infra reports whether an error is worth another engine.
 func infra(err error) bool {
 	var e *milepost.Error

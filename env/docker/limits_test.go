@@ -166,6 +166,34 @@ func TestSpecialFiles(t *testing.T) {
 	}
 }
 
+// TestLocked lets a command take away every right to what it changed: that hides nothing from Changes.
+func TestLocked(t *testing.T) {
+	s := box(t, nil, env.Spec{})
+	sh(t, s, env.Limits{}, `echo new >pkg/core.py; echo more >dir/new; chmod 000 pkg/core.py dir/new README.md; chmod 000 pkg/sub pkg dir`)
+	c, err := s.Changes(ctx)
+	if err != nil || len(c) != 2 || c[0].Path != "dir/new" || string(c[0].Data) != "more\n" || c[1].Path != "pkg/core.py" || string(c[1].Data) != "new\n" {
+		t.Errorf("Changes of locked files: %+v %v", c, err)
+	}
+	if err := s.Reset(ctx); err != nil {
+		t.Errorf("Reset: %v", err)
+	}
+	if c, err := s.Changes(ctx); err != nil || len(c) != 0 {
+		t.Errorf("after Reset: %+v %v", c, err)
+	}
+}
+
+// TestMemoryOfFiles fills the workspace, then asks for a command with less memory than the files take.
+func TestMemoryOfFiles(t *testing.T) {
+	s := box(t, nil, env.Spec{})
+	sh(t, s, env.Limits{}, "head -c 400000000 /dev/zero >a; head -c 100000000 /dev/zero >b; true", "x")
+	r, err := s.Exec(ctx, env.Command{Argv: []string{"true"}, Limits: env.Limits{Memory: 32 << 20}})
+	if k := milepost.KindOf(err); k != milepost.KindLimit && !(err == nil && r.OutOfMemory) {
+		t.Errorf("a command with less memory than the files take: %+v %v", r, err)
+	}
+	sh(t, s, env.Limits{}, "rm -f a b")
+	alive(t, s, "too little memory")
+}
+
 // TestSwappedLinks lets a command swap a directory for a link to /etc while the driver reads below it.
 func TestSwappedLinks(t *testing.T) {
 	s := box(t, nil, env.Spec{})

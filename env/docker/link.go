@@ -40,7 +40,7 @@ type attached struct {
 func attach(ctx context.Context, cli *client.Client, id string) (*attached, error) {
 	response, err := cli.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
-		return nil, engineError("attach", err)
+		return nil, goneError("attach", err)
 	}
 	out, in := io.Pipe()
 	a := &attached{response: response, out: out, ended: make(chan struct{})}

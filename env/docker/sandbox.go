@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/docker/docker/api/types/container"
@@ -209,7 +210,10 @@ func (s *sandbox) limit(ctx context.Context, l driver.Limits) error {
 		r.PidsLimit = &none
 	}
 	if _, err := s.e.cli.ContainerUpdate(ctx, s.id, container.UpdateConfig{Resources: r}); err != nil {
-		return engineError(fmt.Sprintf("limit the container to %d bytes and %d processes", want.memory, want.procs), err)
+		if strings.Contains(err.Error(), "device or resource busy") || strings.Contains(err.Error(), "current usage:") { // the kernel's words, runc's
+			return fmt.Errorf("the files in the sandbox take more than the %d bytes of memory that the command may use: %w", l.Memory, driver.ErrFull)
+		}
+		return goneError(fmt.Sprintf("limit the container to %d bytes and %d processes", want.memory, want.procs), err)
 	}
 	s.limits = want
 	return nil

@@ -240,8 +240,11 @@ func (s *server) pack(tw *tar.Writer, p string) error {
 		h.Typeflag, h.Linkname = tar.TypeSymlink, info.Target
 		return tw.WriteHeader(h)
 	}
-	f, err := s.files.Open(p)
-	if err != nil {
+	f, err := s.openLocked(p)
+	if errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	if err != nil || f == nil {
 		return nil //nolint:nilerr // left out
 	}
 	defer f.Close()

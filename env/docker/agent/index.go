@@ -110,7 +110,15 @@ func (s *server) changed() ([]wire.Entry, error) {
 
 // walk calls fn for everything below dir that is no directory. What vanishes meanwhile is left out.
 func (s *server) walk(dir string, fn func(string, fs.FileInfo) error) error {
-	f, err := s.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	const flags = os.O_RDONLY | syscall.O_DIRECTORY | syscall.O_NONBLOCK | syscall.O_NOFOLLOW
+	f, err := s.root.OpenFile(dir, flags, 0)
+	if errors.Is(err, fs.ErrPermission) || err == nil && !s.searchable(dir) { // a command has locked it: it must not hide there
+		if f != nil {
+			f.Close()
+		}
+		_ = s.root.Chmod(dir, 0o700) // what fails shows in the next call
+		f, err = s.root.OpenFile(dir, flags, 0)
+	}
 	if dir != "." && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)) {
 		return nil
 	}
@@ -140,13 +148,38 @@ func (s *server) walk(dir string, fn func(string, fs.FileInfo) error) error {
 	return nil
 }
 
+// searchable reports whether names in a directory can be looked up.
+func (s *server) searchable(dir string) bool {
+	info, err := s.root.Lstat(dir)
+	return err != nil || info.Mode()&0o100 != 0
+}
+
+// openLocked opens a file for reading, also one that a command has made unreadable: it must not hide there. The agent is
+// its owner and without the privileges of one who reads everything.
+func (s *server) openLocked(p string) (*os.File, error) {
+	const flags = os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_NOFOLLOW
+	f, err := s.root.OpenFile(p, flags, 0)
+	if !errors.Is(err, fs.ErrPermission) {
+		return f, err
+	}
+	info, err := s.root.Lstat(p)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	if err := s.root.Chmod(p, info.Mode().Perm()|0o400); err != nil {
+		return nil, err
+	}
+	f, err = s.root.OpenFile(p, flags, 0)
+	return f, errors.Join(err, s.root.Chmod(p, info.Mode().Perm()))
+}
+
 // sum hashes a file's content or a link's target.
 func (s *server) sum(p string, info fs.FileInfo) (sum, error) {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := s.root.Readlink(p)
 		return sumOf([]byte(target)), err
 	}
-	f, err := s.root.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := s.openLocked(p)
 	if err != nil {
 		return nil, err
 	}
