@@ -18,59 +18,21 @@ type patchFiles struct {
 // filesOf reads the names out of a diff. It is lenient where git apply is: counts of hunks are not held against each
 // other, and a diff without git's own headers is read too. A diff that names no file is an error.
 func filesOf(patch string) (patchFiles, error) {
-	before, after := map[string]bool{}, map[string]bool{}
-	gitName, oldName, inHunk := "", "", [2]int{}
+	d := diffNames{before: map[string]bool{}, after: map[string]bool{}}
 	for line := range strings.Lines(patch) {
-		line = strings.TrimRight(line, "\r\n")
-		if inHunk[0] > 0 || inHunk[1] > 0 { // the text of a hunk may look like a header
-			switch {
-			case line == "" || line[0] == ' ':
-				inHunk[0]--
-				inHunk[1]--
-				continue
-			case line[0] == '-':
-				inHunk[0]--
-				continue
-			case line[0] == '+':
-				inHunk[1]--
-				continue
-			case line[0] == '\\':
-				continue
-			}
-			inHunk = [2]int{} // a hunk that is shorter than it says
-		}
-		switch {
-		case strings.HasPrefix(line, "diff --git "):
-			if a, b, ok := gitNames(line); ok {
-				before[a], after[b], gitName, oldName = true, true, b, ""
-			}
-		case strings.HasPrefix(line, "new file mode"):
-			delete(before, gitName)
-		case line == "--- /dev/null":
-			oldName = "/dev/null"
-		case strings.HasPrefix(line, "--- "):
-			oldName = diffName(line[4:], "a/")
-			before[oldName] = true
-		case strings.HasPrefix(line, "+++ "):
-			if name := diffName(line[4:], "b/"); name != "/dev/null" {
-				after[name] = true
-				if oldName == "/dev/null" {
-					delete(before, name)
-				}
-			}
-		case strings.HasPrefix(line, "@@ "):
-			inHunk = hunkCounts(line)
+		if line = strings.TrimRight(line, "\r\n"); !d.inHunk(line) {
+			d.header(line)
 		}
 	}
 	var f patchFiles
-	for name := range before {
+	for name := range d.before {
 		if !localFile(name) {
 			return f, fmt.Errorf("the diff names %s, which is no path inside a repository", short(name))
 		}
 		f.changed = append(f.changed, name)
 	}
-	for name := range after {
-		if !before[name] && localFile(name) {
+	for name := range d.after {
+		if !d.before[name] && localFile(name) {
 			f.created = append(f.created, name)
 		}
 	}
@@ -80,6 +42,58 @@ func filesOf(patch string) (patchFiles, error) {
 		return f, fmt.Errorf("no unified diff: it names no file (begins %s)", short(strings.TrimSpace(patch)))
 	}
 	return f, nil
+}
+
+// diffNames collects names while a diff is read line by line.
+type diffNames struct {
+	before, after map[string]bool // files that are there before the patch and after it
+	git, old      string          // names of the file at hand: of git's header, and of its --- line
+	left          [2]int          // lines that the hunk at hand still has on each side
+}
+
+// inHunk takes a line of a hunk's text, which may look like a header.
+func (d *diffNames) inHunk(line string) bool {
+	if d.left[0] <= 0 && d.left[1] <= 0 {
+		return false
+	}
+	switch {
+	case line == "" || line[0] == ' ':
+		d.left[0]--
+		d.left[1]--
+	case line[0] == '-':
+		d.left[0]--
+	case line[0] == '+':
+		d.left[1]--
+	case line[0] != '\\':
+		d.left = [2]int{} // a hunk that is shorter than it says
+		return false
+	}
+	return true
+}
+
+func (d *diffNames) header(line string) {
+	switch {
+	case strings.HasPrefix(line, "diff --git "):
+		if a, b, ok := gitNames(line); ok {
+			d.before[a], d.after[b], d.git, d.old = true, true, b, ""
+		}
+	case strings.HasPrefix(line, "new file mode"):
+		delete(d.before, d.git)
+	case line == "--- /dev/null":
+		d.old = "/dev/null"
+	case strings.HasPrefix(line, "--- "):
+		d.old = diffName(line[4:], "a/")
+		d.before[d.old] = true
+	case strings.HasPrefix(line, "+++ "):
+		if name := diffName(line[4:], "b/"); name != "/dev/null" {
+			d.after[name] = true
+			if d.old == "/dev/null" {
+				delete(d.before, name)
+			}
+		}
+	case strings.HasPrefix(line, "@@ "):
+		d.left = hunkCounts(line)
+	}
 }
 
 // gitNames reads "diff --git a/X b/Y". Where the names hold " b/" the two halves are taken to be equal, as git does.

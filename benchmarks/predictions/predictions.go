@@ -185,7 +185,7 @@ func Write(w io.Writer, list []Prediction) error {
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
 	for _, p := range list {
-		if err := enc.Encode(wire{p.InstanceID, p.Model, p.Patch}); err != nil {
+		if err := enc.Encode(wire(p)); err != nil {
 			return milepost.Wrap("predictions: write", milepost.KindUnavailable, err)
 		}
 	}
