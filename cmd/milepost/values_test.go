@@ -28,7 +28,6 @@ import (
 type puppet struct {
 	trainer *trainer
 	failAt  int32
-	pushed  map[int32]map[string]float64
 }
 
 func (p *puppet) Run(ctx context.Context, task *milepost.Task, spec orchestrator.EpisodeSpec) (*milepost.Episode, error) {
