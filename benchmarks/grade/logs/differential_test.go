@@ -17,8 +17,8 @@ const corpus = "testdata/corpus.jsonl.zst"
 
 var (
 	record = flag.String("record", "", "JSONL files of logs (comma separated) to record the referee's answers to, in place of the corpus")
-	fuzz   = flag.Int("fuzz", 0, "fresh generated and damaged logs for each parser in the live test")
-	seed   = flag.String("seed", "1", "seed of -fuzz")
+	fresh  = flag.Int("fresh", 0, "fresh generated and damaged logs for each parser in the live test")
+	seed   = flag.String("seed", "1", "seed of -fresh")
 )
 
 // others are the parsers of byName that the referee does not have.
@@ -65,11 +65,11 @@ func TestRecordedAnswers(t *testing.T) {
 	}
 }
 
-// TestReferee asks the referee again: about the corpus and, with -fuzz, about logs made now.
+// TestReferee asks the referee again: about the corpus and, with -fresh, about logs made now.
 func TestReferee(t *testing.T) {
 	referee.Python(t)
 	rows := referee.Read(t, corpus)
-	if *fuzz > 0 {
+	if *fresh > 0 {
 		real := slices.DeleteFunc(slices.Clone(rows), func(r *referee.Row) bool { return r.Origin != "real" })
 		f := t.TempDir() + "/real.jsonl"
 		var text []byte
@@ -83,7 +83,7 @@ func TestReferee(t *testing.T) {
 		if err := os.WriteFile(f, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		rows = append(rows, referee.Decode(t, referee.Script(t, nil, "generate.py", *seed, fmt.Sprint(*fuzz), f))...)
+		rows = append(rows, referee.Decode(t, referee.Script(t, nil, "generate.py", *seed, fmt.Sprint(*fresh), f))...)
 	}
 	for i, a := range referee.Ask(t, rows) {
 		if rows[i].Answer != nil && !sameAnswer(rows[i].Answer, a) {
