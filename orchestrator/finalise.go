@@ -114,11 +114,11 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	if err != nil {
 		return completion{err: err}
 	}
-	assigned, asking, err := r.creditOf(ctx, c, inputs)
+	assigned, keep, asking, err := r.creditOf(ctx, c, inputs)
 	if err != nil {
 		return completion{err: err}
 	}
-	records, rows := r.batchRows(inputs, assigned, c.Sampling)
+	records, rows := r.batchRows(inputs, assigned, keep, c.Sampling)
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows), Tokens: sampledTokens(eps)}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")
@@ -152,7 +152,8 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 }
 
 // inputs pairs each episode with its task and baseline, and sets outcomes. What an episode earns is the engine's to say
-// (credit.OutcomeReward); whether it resolved its task is not touched by that. Baselines are waited for as long as probes were, since with no worker alive they never come.
+// (credit.OutcomeReward); whether it resolved its task is not touched by that. Baselines are waited for as long as probes
+// were, since with no worker alive they never come.
 func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.Input, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.cfg.Barrier)
 	defer cancel()
@@ -195,14 +196,9 @@ func sampledTokens(eps []*milepost.Episode) int64 {
 	return n
 }
 
-// batchRows pairs episodes with their credit, drops groups by the configured criterion, or as dynamic sampling did while
-// they were judged, and lays the rest out as rows.
-func (r *Runner) batchRows(inputs []credit.Input, assigned credit.Result, sampled *Sampled) ([]EpisodeRecord, []Row) {
+// batchRows pairs episodes with their credit, drops the groups that are not kept and lays the rest out as rows.
+func (r *Runner) batchRows(inputs []credit.Input, assigned credit.Result, keep map[string]bool, sampled *Sampled) ([]EpisodeRecord, []Row) {
 	credits := assigned.Episodes
-	keep := sampled.kept()
-	if sampled == nil {
-		keep = keptGroups(r.cfg.Sampling.Criterion, inputs, credits)
-	}
 	records := make([]EpisodeRecord, len(inputs))
 	var rows []Row
 	for i, in := range inputs {

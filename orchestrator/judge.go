@@ -167,20 +167,32 @@ func (r *Runner) inputsOf(ctx context.Context, c Command, eps []*milepost.Episod
 	return inputs, nil
 }
 
-// creditOf computes the credit of a batch; asking is the time that the trainer took for values. Under dynamic sampling
-// it is that of the judged groups, finished over what trains alone, as verl filters before it normalises.
-func (r *Runner) creditOf(ctx context.Context, c Command, inputs []credit.Input) (assigned credit.Result, asking time.Duration, err error) {
+// creditOf computes the credit of a batch and which of its groups train: those that the criterion keeps, or, under
+// dynamic sampling, those that were judged so. Credit is finished over what trains alone, as verl filters before it
+// normalises, so a group without signal neither moves a mean nor gets an advantage from one. asking is the time that the
+// trainer took for values.
+func (r *Runner) creditOf(ctx context.Context, c Command, inputs []credit.Input) (assigned credit.Result, keep map[string]bool, asking time.Duration, err error) {
 	if c.Sampling == nil {
-		return r.assign(ctx, c.Update, inputs)
+		assigned, asking, err = r.assign(ctx, c.Update, inputs)
+	} else {
+		assigned, err = r.engine.Assign(inputs)
 	}
-	if assigned, err = r.engine.Assign(inputs); err != nil {
-		return credit.Result{}, 0, err
+	if err != nil {
+		return credit.Result{}, nil, 0, err
 	}
+	if keep = c.Sampling.kept(); c.Sampling == nil {
+		keep = keptGroups(r.cfg.Sampling.Criterion, inputs, assigned.Episodes)
+	}
+	return assigned, keep, asking, r.whiten(inputs, &assigned, keep)
+}
+
+// whiten finishes the credit of the groups that train.
+func (r *Runner) whiten(inputs []credit.Input, assigned *credit.Result, keep map[string]bool) error {
 	var train []credit.Input
 	var part credit.Result // its steps are those of assigned
 	var of []int           // index of each in assigned
 	for i, in := range inputs {
-		if c.Sampling.Fates[in.Episode.Group] != FateKept {
+		if !keep[in.Episode.Group] {
 			continue
 		}
 		train, part.Episodes, of = append(train, in), append(part.Episodes, assigned.Episodes[i]), append(of, i)
@@ -188,11 +200,11 @@ func (r *Runner) creditOf(ctx context.Context, c Command, inputs []credit.Input)
 			part.Tokens = append(part.Tokens, assigned.Tokens[i])
 		}
 	}
-	err = r.engine.Whiten(train, &part)
+	err := r.engine.Whiten(train, &part)
 	for k := range part.Tokens {
 		assigned.Tokens[of[k]] = part.Tokens[k]
 	}
-	return assigned, 0, err
+	return err
 }
 
 // kept returns the groups that train; nil without dynamic sampling.

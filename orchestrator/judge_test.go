@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -317,5 +318,42 @@ func relocate(t *testing.T, dir, was string) {
 	}
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), was, dir)), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPlainWhiteningLeavesOutWhatDoesNotTrain: without dynamic sampling too a group without signal is dropped before credit
+// is finished, so it neither trains by a mean that others have nor moves it.
+func TestPlainWhiteningLeavesOutWhatDoesNotTrain(t *testing.T) {
+	cfg := credit.Default()
+	cfg.Estimator, cfg.Milestone.Enabled = "reinforce_pp_baseline", false
+	engine, err := credit.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Runner{cfg: Config{Sampling: credit.PlainSampling()}, engine: engine, deps: Deps{Now: time.Now}}
+	var inputs []credit.Input
+	task := &milepost.Task{ID: "t"}
+	for i, reward := range []float64{1, 0, 1, 0, 1, 1} {
+		group := "u0001/g00"
+		if i >= 4 {
+			group = "u0001/g01" // of equal outcome, and long: in a mean over all tokens it would weigh most
+		}
+		inputs = append(inputs, credit.Input{Task: task, Episode: &milepost.Episode{
+			ID: fmt.Sprintf("%s/a%02d", group, i), Group: group, Task: "t", Status: milepost.EpisodeCompleted,
+			Outcome: milepost.Outcome{Graded: true, Reward: reward},
+			Steps:   []milepost.Step{{TokenEnd: 1 + 9*(i/4)}},
+		}})
+	}
+	assigned, keep, _, err := r.creditOf(context.Background(), Command{Update: 1}, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !keep["u0001/g00"] || keep["u0001/g01"] {
+		t.Errorf("kept are %v", keep)
+	}
+	for i, want := range []float64{1, -1, 1, -1, 0, 0} { // R-mean is +-1/2 over four tokens: the variance is 1/3
+		if got := assigned.Episodes[i].Steps[0].AOut; math.Abs(got-want*math.Sqrt(.75)) > 1e-6 {
+			t.Errorf("%s: A_out %g, want %g", inputs[i].Episode.ID, got, want*math.Sqrt(.75))
+		}
 	}
 }

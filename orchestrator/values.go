@@ -11,9 +11,10 @@ import (
 	"github.com/milepost-rl/milepost/credit"
 )
 
-// Values of a value head, for estimators that need them (ppo_gae). They are asked for once an update, or once a group where
-// groups are judged one by one, of the weights that the update begins with, before advantages are known. What comes back is kept twice: in the batch file, so that a
-// replayed update is the same update, and in the episode records, so that credit can be derived again.
+// Values of a value head, for estimators that need them (ppo_gae). They are asked for once an update, or once a group
+// where groups are judged one by one, of the weights that the update begins with and before advantages are known. What
+// comes back is kept twice: in the batch file, so that a replayed update is the same update, and in the episode records,
+// so that credit can be derived again.
 
 // checkValuer refuses a learner that cannot give what the estimator needs.
 func checkValuer(engine *credit.Engine, learner Learner) error {
@@ -24,7 +25,7 @@ func checkValuer(engine *credit.Engine, learner Learner) error {
 	return nil
 }
 
-// assign computes the credit of an update, whitening included; asking is the time that the trainer took for values.
+// assign computes the credit of an update by group; asking is the time that the trainer took for values.
 func (r *Runner) assign(ctx context.Context, update int, inputs []credit.Input) (assigned credit.Result, asking time.Duration, err error) {
 	start := r.deps.Now()
 	if err := r.fillValues(ctx, updateBatch(update), inputs); err != nil {
@@ -33,10 +34,8 @@ func (r *Runner) assign(ctx context.Context, update int, inputs []credit.Input) 
 	if credit.NeedsValues(r.engine.Config().Estimator) {
 		asking = r.deps.Now().Sub(start)
 	}
-	if assigned, err = r.engine.Assign(inputs); err != nil {
-		return credit.Result{}, 0, err
-	}
-	return assigned, asking, r.engine.Whiten(inputs, &assigned)
+	assigned, err = r.engine.Assign(inputs)
+	return assigned, asking, err
 }
 
 // fillValues sets Input.Values of the episodes that train, where the estimator needs values. The file that carries their
