@@ -10,6 +10,7 @@ package dockertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,13 +47,9 @@ var (
 // Main runs the tests, ends what was started, then calls check, if given. It exits.
 func Main(m *testing.M, check func() error) {
 	code := m.Run()
-	mu.Lock()
-	defer mu.Unlock()
-	for _, s := range made {
-		if err := s.close(); err != nil {
-			fmt.Fprintln(os.Stderr, "dockertest:", err)
-			code = 1
-		}
+	if err := Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "dockertest:", err)
+		code = 1
 	}
 	if check != nil && code == 0 {
 		if err := check(); err != nil {
@@ -61,6 +58,18 @@ func Main(m *testing.M, check func() error) {
 		}
 	}
 	os.Exit(code)
+}
+
+// Close ends what was started, for a package that does not use [Main]. The next Config starts anew.
+func Close() error {
+	mu.Lock()
+	defer mu.Unlock()
+	var errs []error
+	for _, s := range made {
+		errs = append(errs, s.close())
+	}
+	clear(made)
+	return errors.Join(errs...)
 }
 
 // Config returns a configuration for the engine, or skips the test with the reason why there is none.
