@@ -24,6 +24,7 @@ var healthRanges = map[string]healthRange{
 	"grad_norm":             {0, 100, "", "the gradient explodes"},
 	"groups_without_signal": {0, .8, "", "most groups have no advantage: tasks are too easy or too hard for this policy"},
 	"invalid_calls":         {0, .2, "", "many calls do not parse or break policy; the cold start may be too short"},
+	"edited_rate":           {.5, 1, "few episodes change anything: credit may be teaching inaction; train the cold start longer, or try credit.process_baseline: group_mean", ""},
 	"probes_trusted":        {.9, 1, "many probes are not trusted; see the reasons in the episodes", ""},
 	"probes_late":           {0, .05, "", "probes come late; add workers or raise schedule.barrier"},
 	"episodes_infra":        {0, 0, "", "episodes were lost to infrastructure and left out"},

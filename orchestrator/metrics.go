@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"slices"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -14,7 +15,7 @@ import (
 // batchMetrics derives the health of a finalised training batch from its records. Every value is documented in
 // docs/metrics.md under the same name.
 func batchMetrics(records []EpisodeRecord) map[string]float64 {
-	var n, infra, cancelled, reward, resolved, steps, invalid, sampled, tokens, submitted, probes, trusted, late, cached float64
+	var n, infra, cancelled, reward, resolved, steps, invalid, sampled, tokens, submitted, edited, probes, trusted, late, cached float64
 	groups, signal, fromR := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var absR, p float64
 	for _, rec := range records {
@@ -33,6 +34,7 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 		resolved += indicator(ep.Outcome.Resolved)
 		submitted += indicator(ep.Stop == milepost.StopSubmit)
 		steps += float64(len(ep.Steps))
+		edited += indicator(slices.ContainsFunc(ep.Steps, func(s milepost.Step) bool { return len(s.Changed) > 0 }))
 		for i, s := range ep.Steps {
 			invalid += indicator(!s.Valid)
 			sampled += float64(s.TokenEnd - s.TokenStart)
@@ -57,7 +59,7 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 	}
 	return map[string]float64{
 		"episodes": n, "episodes_infra": infra, "episodes_cancelled": cancelled,
-		"reward_mean": ratio(reward, n), "resolved_rate": ratio(resolved, n), "submitted_rate": ratio(submitted, n),
+		"reward_mean": ratio(reward, n), "resolved_rate": ratio(resolved, n), "submitted_rate": ratio(submitted, n), "edited_rate": ratio(edited, n),
 		"groups": float64(len(groups)), "groups_without_signal": 1 - ratio(float64(len(signal)), float64(len(groups))),
 		"groups_with_r": ratio(float64(len(fromR)), float64(len(groups))),
 		"invalid_calls": ratio(invalid, steps), "turns_mean": ratio(steps, n),

@@ -153,7 +153,7 @@ func (a *analysis) arm(arm Arm) ArmResult {
 		return e
 	}
 	out.AreaEpisodes, out.AreaTokens = area(AtEpisodes), area(AtTokens)
-	out.Train, out.Heldout = arm.bands(a.study.Start, a.study.Options.Smooth)
+	out.Train, out.Edited, out.Heldout = arm.bands(a.study.Start, a.study.Options.Smooth)
 	return out
 }
 
@@ -173,12 +173,12 @@ func (a Arm) cost() MeanCost {
 	return c
 }
 
-// bands are the training and the held-out curve over the arm's finished runs; over all of its runs where none has
+// bands are the training curve, that of episodes which changed anything, and the held-out curve, over the arm's finished runs; over all of its runs where none has
 // finished. They end where the first of the runs ends.
-func (a Arm) bands(start *orchestrator.Evaluation, smooth int) (train, heldout []BandPoint) {
+func (a Arm) bands(start *orchestrator.Evaluation, smooth int) (train, edited, heldout []BandPoint) {
 	runs := a.finished()
 	if len(runs) == 0 {
 		runs = a.Runs
 	}
-	return trainBand(runs, smooth), heldoutBand(runs, start)
+	return trainBand(runs, smooth), editedBand(runs, smooth), heldoutBand(runs, start)
 }

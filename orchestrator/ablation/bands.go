@@ -10,14 +10,23 @@ import (
 // sample is one run's value at an update.
 type sample struct{ episodes, tokens, value float64 }
 
-// trainBand is the resolved share of the training batches, each run smoothed for itself.
+// trainBand is the resolved share of the training batches, editedBand the share of their episodes that changed anything.
 func trainBand(runs []Run, smooth int) []BandPoint {
+	return batchBand(runs, smooth, func(p Point) *float64 { return &p.Train })
+}
+
+func editedBand(runs []Run, smooth int) []BandPoint {
+	return batchBand(runs, smooth, func(p Point) *float64 { return p.EditedRate })
+}
+
+// batchBand is a value of the training batches, each run smoothed for itself; updates without it are left out.
+func batchBand(runs []Run, smooth int, of func(Point) *float64) []BandPoint {
 	var curves []map[int]sample
 	for _, r := range runs {
-		points := slices.DeleteFunc(slices.Clone(r.Points), func(p Point) bool { return p.Update == 0 })
+		points := slices.DeleteFunc(slices.Clone(r.Points), func(p Point) bool { return p.Update == 0 || of(p) == nil })
 		values := make([]float64, len(points))
 		for i, p := range points {
-			values[i] = p.Train
+			values[i] = *of(p)
 		}
 		c := map[int]sample{}
 		for i, v := range movingMean(values, smooth) {

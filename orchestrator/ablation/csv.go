@@ -119,12 +119,12 @@ func runSheet(s Study) sheet {
 
 func curveSheet(s Study) sheet {
 	t := sheet{name: "curves.csv"}
-	t.add(cells("arm", "seed", "update", "episodes", "tokens", "active_s", "train", "reward", "heldout", "turns_mean", "submitted_rate", "entropy", "groups_without_signal"))
+	t.add(cells("arm", "seed", "update", "episodes", "tokens", "active_s", "train", "reward", "heldout", "turns_mean", "submitted_rate", "edited_rate", "entropy", "groups_without_signal"))
 	for _, a := range s.Arms {
 		for _, r := range a.Runs {
 			for _, p := range r.Points {
 				t.add(cells(a.Name, strconv.FormatInt(r.Seed, 10), strconv.Itoa(p.Update), strconv.Itoa(p.Episodes), strconv.FormatInt(p.Tokens, 10), exact(p.Active), exact(p.Train),
-					exact(p.Reward), optional(p.Heldout), exact(p.Turns), exact(p.SubmittedRate), exact(p.Entropy), exact(p.GroupsWithoutSignal)))
+					exact(p.Reward), optional(p.Heldout), exact(p.Turns), exact(p.SubmittedRate), optional(p.EditedRate), exact(p.Entropy), exact(p.GroupsWithoutSignal)))
 			}
 		}
 	}

@@ -38,10 +38,10 @@ func (s Study) class(name string) string {
 	return "ref"
 }
 
-// trainLine and heldoutLine are an arm's curves; the horizontal axis is updates and million tokens.
-func trainLine(s Study, a ArmResult, band bool) chart.Line {
+// updateLine and heldoutLine are an arm's curves; the horizontal axis is updates and million tokens.
+func updateLine(s Study, a ArmResult, points []BandPoint, band bool) chart.Line {
 	l := chart.Line{Label: a.Name, Class: s.class(a.Name), Band: band}
-	for _, p := range a.Train {
+	for _, p := range points {
 		l.Points = append(l.Points, chart.Point{X: float64(p.Update), Y: p.Mean, Low: p.Low, High: p.High})
 	}
 	return l
@@ -61,7 +61,7 @@ func curves(s Study, arms []ArmResult, title string, band bool, w, h float64) []
 	train := chart.Chart{Title: title + "training rate by update", W: w, H: h}
 	var legend []legendItem
 	for _, a := range arms {
-		held.Lines, train.Lines = append(held.Lines, heldoutLine(s, a, band)), append(train.Lines, trainLine(s, a, band))
+		held.Lines, train.Lines = append(held.Lines, heldoutLine(s, a, band)), append(train.Lines, updateLine(s, a, a.Train, band))
 		legend = append(legend, legendItem{s.class(a.Name), a.Name})
 	}
 	return []figure{drawn(held, legend), drawn(train, legend)}
@@ -76,8 +76,17 @@ func drawn(c chart.Chart, legend []legendItem) figure {
 	return f
 }
 
-// overview shows the means of all arms together.
-func overview(s Study, r Result) []figure { return curves(s, r.Arms, "", false, 520, 280) }
+// overview shows the means of all arms together, and whether they still act.
+func overview(s Study, r Result) []figure {
+	const w, h = 520, 280
+	edited := chart.Chart{Title: "episodes that changed anything, by update", W: w, H: h}
+	var legend []legendItem
+	for _, a := range r.Arms {
+		edited.Lines = append(edited.Lines, updateLine(s, a, a.Edited, false))
+		legend = append(legend, legendItem{s.class(a.Name), a.Name})
+	}
+	return append(curves(s, r.Arms, "", false, w, h), drawn(edited, legend))
+}
 
 // multiples show each arm with its band beside the reference with its own.
 func multiples(s Study, r Result) []figure {

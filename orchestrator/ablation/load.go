@@ -108,8 +108,16 @@ func (l *loader) finalised(e orchestrator.Event) error {
 	l.run.Points = append(l.run.Points, Point{
 		Update: e.Update, Episodes: c.Episodes, Tokens: c.Tokens, Active: e.Active,
 		Train: m["resolved_rate"], Reward: m["reward_mean"],
-		Turns: m["turns_mean"], SubmittedRate: m["submitted_rate"], Entropy: m["entropy"], GroupsWithoutSignal: m["groups_without_signal"],
+		Turns: m["turns_mean"], SubmittedRate: m["submitted_rate"], EditedRate: recorded(m, "edited_rate"), Entropy: m["entropy"], GroupsWithoutSignal: m["groups_without_signal"],
 	})
+	return nil
+}
+
+// recorded is a metric that not every run has.
+func recorded(m map[string]float64, name string) *float64 {
+	if v, ok := m[name]; ok {
+		return &v
+	}
 	return nil
 }
 

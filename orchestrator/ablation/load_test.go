@@ -142,7 +142,7 @@ func TestLoadFinishedRun(t *testing.T) {
 	active := 0.0
 	for i, p := range r.Points {
 		u := float64(i + 1) // sampled by version u−1: u of 8 attempts are resolved
-		if p.Update != i+1 || p.Episodes != 16*(i+1) || p.Tokens != int64(48*(i+1)) || p.Train != u/8 || p.Reward != u/8 || p.Entropy != u || p.Turns != 1 || p.SubmittedRate != 1 || p.GroupsWithoutSignal != 0 {
+		if p.Update != i+1 || p.Episodes != 16*(i+1) || p.Tokens != int64(48*(i+1)) || p.Train != u/8 || p.Reward != u/8 || p.Entropy != u || p.Turns != 1 || p.SubmittedRate != 1 || p.EditedRate == nil || *p.EditedRate != 1 || p.GroupsWithoutSignal != 0 {
 			t.Errorf("point %d: %+v", i, p)
 		}
 		if p.Active <= active || p.Active > r.Cost.Active {

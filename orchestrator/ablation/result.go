@@ -54,6 +54,7 @@ type ArmResult struct {
 	AreaTokens     *Estimate // mean held-out rate over the first Result.Tokens tokens
 	Cost           MeanCost
 	Train          []BandPoint // resolved share of the training batches, smoothed, by update
+	Edited         []BandPoint // share of their episodes that changed anything, smoothed, by update
 	Heldout        []BandPoint // held-out rate, by sampled tokens
 }
 

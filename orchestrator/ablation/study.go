@@ -98,10 +98,11 @@ type Point struct {
 	Tasks    map[string]float64 // resolved share of each held-out task; set with Heldout, which is its mean
 
 	// Health of the batch, by the names of docs/metrics.md.
-	Turns               float64 // turns_mean
-	SubmittedRate       float64 // submitted_rate
-	Entropy             float64 // entropy, in nats; 0 where the update was skipped
-	GroupsWithoutSignal float64 // groups_without_signal
+	Turns               float64  // turns_mean
+	SubmittedRate       float64  // submitted_rate
+	EditedRate          *float64 // edited_rate; nil in runs of a program that did not record it
+	Entropy             float64  // entropy, in nats; 0 where the update was skipped
+	GroupsWithoutSignal float64  // groups_without_signal
 }
 
 // Cost is what a run took.

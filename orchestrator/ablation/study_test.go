@@ -67,8 +67,9 @@ func synthetic(arms []armSpec, seeds, tasks, updates int, seedSpread float64, se
 		for i := range seeds {
 			run := Run{Seed: int64(i + 1), Dir: fmt.Sprintf("runs/%s/s%d", a.name, i+1), Finished: i < seeds-a.missing}
 			for u := 1; u <= updates; u++ {
+				edited := 1 - float64(u)/100
 				skill := (a.gain + luck[i] + .3*seedSpread*r.NormFloat64()) * float64(u) / float64(updates)
-				p := Point{Update: u, Episodes: 32 * u, Tokens: a.tokens * int64(u), Active: 60 * float64(u), Train: min(1, max(0, .3+skill+.1*(r.Float64()-.5))), Turns: 6, SubmittedRate: .9, Entropy: .5, GroupsWithoutSignal: .25}
+				p := Point{Update: u, Episodes: 32 * u, Tokens: a.tokens * int64(u), Active: 60 * float64(u), Train: min(1, max(0, .3+skill+.1*(r.Float64()-.5))), Turns: 6, SubmittedRate: .9, EditedRate: &edited, Entropy: .5, GroupsWithoutSignal: .25}
 				p.Reward = p.Train
 				if u%4 == 0 {
 					p.measure(evaluation(fmt.Sprintf("validation-%d", u), shares(skill), 2, r))

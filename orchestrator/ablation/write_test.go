@@ -109,7 +109,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page holds %q", m)
 	}
 	charts := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1)
-	if len(charts) != 2+2*5+2+3 { // overview, each arm beside the reference, forest plots, cost
+	if len(charts) != 3+2*5+2+3 { // overview, each arm beside the reference, forest plots, cost
 		t.Errorf("%d figures", len(charts))
 	}
 	for i, c := range charts {
@@ -250,6 +250,7 @@ func TestCSVOfRuns(t *testing.T) {
 			}
 			for _, p := range run.Points {
 				exactly(t, "train", curves[i]["train"], p.Train)
+				exactly(t, "edited_rate", curves[i]["edited_rate"], *p.EditedRate)
 				if (curves[i]["heldout"] == "") != (p.Heldout == nil) {
 					t.Errorf("row %v", curves[i])
 				}

@@ -49,6 +49,7 @@ var panels = []panel{
 		{title: "Turns", note: "mean an episode", metrics: []string{"turns_mean"}},
 		{title: "Tokens", note: "mean an episode", metrics: []string{"tokens_sampled_mean", "tokens_mean"}, labels: []string{"sampled", "all"}},
 		{title: "Submitted", note: "share of episodes that the agent ended", metrics: []string{"submitted_rate"}, share: true},
+		{title: "Changed the repository", note: "share of episodes; near 0 the policy does nothing", metrics: []string{"edited_rate"}, share: true},
 		{title: "Lost to infrastructure", note: "episodes, in no statistic", metrics: []string{"episodes_infra"}},
 	}},
 	{title: "Verification", curves: []curve{
