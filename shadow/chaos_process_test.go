@@ -55,7 +55,7 @@ type workerRole struct {
 	Faults                bool // its messages are damaged, doubled and held up
 }
 
-// chaosMain is the main function of such a process; it ends on SIGTERM.
+// chaosMain is the main function of such a process; it ends on SIGTERM, and when the test that holds its standard input dies.
 func chaosMain(text string) {
 	fail := func(err error) {
 		if err != nil {
@@ -63,6 +63,10 @@ func chaosMain(text string) {
 			os.Exit(1)
 		}
 	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3)
+	}()
 	var role chaosRole
 	fail(json.Unmarshal([]byte(text), &role))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
@@ -224,6 +228,8 @@ func startRole(t *testing.T, role chaosRole, through ...string) *chaosProcess {
 	p.cmd.Stderr = p
 	p.cmd.WaitDelay = 5 * time.Second
 	out, err := p.cmd.StdoutPipe()
+	must(t, err)
+	_, err = p.cmd.StdinPipe() // held open until the process has ended
 	must(t, err)
 	must(t, p.cmd.Start())
 	go p.read(out)

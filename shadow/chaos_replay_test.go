@@ -221,8 +221,9 @@ type ending struct {
 	stats     Stats
 }
 
-// replay publishes the steps at the pace of agents, with disturb beside it, waits at the barrier and assigns credit.
-func (s *stage) replay(t *testing.T, p *Prober, think, barrier time.Duration, disturb func(ctx context.Context)) ending {
+// replay publishes the steps at the pace of agents, with disturb beside it, waits at the barrier and assigns credit. Agents
+// do the second half of their steps once half is closed.
+func (s *stage) replay(t *testing.T, p *Prober, half <-chan struct{}, disturb func(ctx context.Context)) ending {
 	t.Helper()
 	eps := make([]*milepost.Episode, len(s.episodes))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -233,7 +234,7 @@ func (s *stage) replay(t *testing.T, p *Prober, think, barrier time.Duration, di
 		ep := *rec
 		ep.Steps = append([]milepost.Step(nil), rec.Steps...)
 		eps[i] = &ep
-		agents.Go(func() { s.agent(t, p, &ep, think) })
+		agents.Go(func() { s.agent(t, p, &ep, half) })
 	}
 	var baseline *milepost.Probe
 	agents.Go(func() {
@@ -243,7 +244,7 @@ func (s *stage) replay(t *testing.T, p *Prober, think, barrier time.Duration, di
 		}
 	})
 	agents.Wait()
-	must(t, p.Fill(ctx, eps, barrier))
+	must(t, p.Fill(ctx, eps, chaosBarrier))
 	trouble.Wait()
 	end := ending{stats: p.Stats()}
 	inputs := make([]credit.Input, len(eps))
@@ -270,9 +271,12 @@ func (s *stage) replay(t *testing.T, p *Prober, think, barrier time.Duration, di
 	return end
 }
 
-func (s *stage) agent(t *testing.T, p *Prober, ep *milepost.Episode, think time.Duration) {
+func (s *stage) agent(t *testing.T, p *Prober, ep *milepost.Episode, half <-chan struct{}) {
 	for i := range ep.Steps {
-		time.Sleep(think)
+		time.Sleep(chaosTurn)
+		if i >= len(ep.Steps)/2 {
+			<-half
+		}
 		st := &ep.Steps[i]
 		if st.Probe == nil {
 			continue

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,21 +22,25 @@ import (
 // chaosFullEnv asks for the long form (make chaos): six copies of the recording, tests in the real sandbox.
 const chaosFullEnv = "MILEPOST_CHAOS"
 
-// chaosBarrier is far longer than any scenario should take: what is late at it never comes.
-const chaosBarrier = time.Minute
+const (
+	chaosTurn    = 40 * time.Millisecond // of an agent
+	chaosBarrier = 2 * time.Minute       // far longer than any scenario should take: what is late at it never comes
+)
 
 // scenarios is the table of what may go wrong. Another one (a Docker engine that is killed) is one more line: what it needs
 // (a reason to skip it, or ""), how its world differs, what it breaks once the replay is under way, and by what it is seen
 // that it did break something.
 var scenarios = []scenario{
-	{name: "worker killed in a probe", disturb: killWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 })},
+	{name: "worker killed in a probe", world: slowFirst, disturb: killWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 })},
 	{name: "server killed and restarted", disturb: killServer, trace: func(w *chaosWorld) bool { return w.nc.Stats().Reconnects > 0 }},
 	{name: "one of three servers killed", world: threeServers, disturb: killLeader, trace: func(w *chaosWorld) bool { return w.killed != "" }},
 	{name: "partition between worker and server", needs: needsNetns, world: workerBehindVeth, disturb: partition, trace: counted(func(s Stats) bool { return s.Redelivered > 0 })},
-	{name: "worker paused beyond its lease", disturb: pauseWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 && s.Fenced+s.Duplicates > 0 })},
+	{name: "worker paused beyond its lease", world: slowFirst, disturb: pauseWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 && s.Fenced+s.Duplicates > 0 })},
 	{name: "messages doubled, reordered, corrupt", world: faultyWorkers, disturb: tamper,
 		trace: counted(func(s Stats) bool { return s.Corrupt > 0 && s.LostMessages > 0 && s.Fenced+s.Duplicates > 0 })},
-	{name: "server's disk full", needs: needsMount, world: serverOnSmallDisk, disturb: fillServersDisk, trace: workersSaid("publish result")},
+	{name: "server's disk full", needs: needsMount, world: serverOnSmallDisk, disturb: fillServersDisk, trace: func(w *chaosWorld) bool {
+		return w.prober.Stats().PublishErrors > 0 || workersSaid("publish result")(w)
+	}},
 	{name: "worker's disk full", needs: needsMount, world: workerOnSmallDisk, disturb: fillWorkersDisk, trace: counted(func(s Stats) bool { return s.Retries > 0 })},
 }
 
@@ -77,6 +82,7 @@ type chaosWorld struct {
 	killed  string              // the server that was killed
 	js      jetstream.JetStream // of a connection that the scenario may use
 	pc      ProberConfig
+	goOn    func() // lets the agents do the second half of their steps
 	small   string // the small disk
 	link    string // the network link to cut
 }
@@ -149,14 +155,15 @@ func (s *stage) run(t *testing.T, sc scenario, full bool) ending {
 	})
 	w.start(s)
 	defer func() { _ = w.prober.Close() }()
-	disturb := func(context.Context) {}
-	if sc.disturb != nil {
-		disturb = func(ctx context.Context) {
+	half := make(chan struct{})
+	w.goOn = sync.OnceFunc(func() { close(half) })
+	end := s.replay(t, w.prober, half, func(ctx context.Context) {
+		defer w.goOn()
+		if sc.disturb != nil {
 			w.await(ctx, "probes are under way", func() bool { return w.prober.Stats().Trusted >= 3 })
 			sc.disturb(ctx, w)
 		}
-	}
-	end := s.replay(t, w.prober, 40*time.Millisecond, chaosBarrier, disturb)
+	})
 	if sc.trace != nil {
 		eventually(t, fmt.Sprintf("the trouble shows: %+v", w.prober.Stats()), func() bool { return sc.trace(w) })
 	}
@@ -219,7 +226,7 @@ func (w *chaosWorld) startWorker(i int) *chaosProcess {
 	return startRole(w.t, chaosRole{Worker: w.roles[i]}, w.through[i]...)
 }
 
-// await polls until ok holds; it gives up silently when the replay is over, which the trace then finds out.
+// await polls until ok holds, or the test ends.
 func (w *chaosWorld) await(ctx context.Context, what string, ok func() bool) {
 	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if ctx.Err() != nil {
@@ -232,20 +239,37 @@ func (w *chaosWorld) await(ctx context.Context, what string, ok func() bool) {
 	}
 }
 
-// holding waits until worker i is in a probe.
-func (w *chaosWorld) holding(ctx context.Context, i int) {
-	w.await(ctx, "a worker holds a probe", func() bool { return w.workers[i].holds.Load() > 0 })
+// stopInProbe leaves worker 0 stopped in the middle of a probe.
+func (w *chaosWorld) stopInProbe(ctx context.Context) {
+	w.goOn()
+	p := w.workers[0]
+	w.await(ctx, "worker 0 is in a probe", func() bool {
+		if p.holds.Load() == 0 {
+			return false
+		}
+		p.signal(syscall.SIGSTOP)
+		time.Sleep(100 * time.Millisecond) // what it had said by then is read
+		if p.holds.Load() > 0 {
+			return true
+		}
+		p.signal(syscall.SIGCONT)
+		return false
+	})
 }
 
+// slowFirst makes worker 0 slow enough to be caught in a probe.
+func slowFirst(w *chaosWorld) { w.roles[0].Delay = 500 * time.Millisecond }
+
 func killWorker(ctx context.Context, w *chaosWorld) {
-	w.holding(ctx, 0)
-	w.workers[0].end(syscall.SIGKILL)
+	w.stopInProbe(ctx)
+	w.workers[0].signal(syscall.SIGKILL)
+	<-w.workers[0].ended
 	w.workers[0] = w.startWorker(0) // in the same folder, which it clears of what the dead one left
 }
 
 func killServer(ctx context.Context, w *chaosWorld) {
-	w.holding(ctx, 0)
 	w.servers[0].end(syscall.SIGKILL)
+	w.goOn()
 	time.Sleep(time.Second) // agents go on publishing, workers go on testing
 	w.servers[0] = startRole(w.t, chaosRole{Server: &w.server})
 }
@@ -264,7 +288,6 @@ func threeServers(w *chaosWorld) {
 
 // killLeader kills the server that leads the stream of requests.
 func killLeader(ctx context.Context, w *chaosWorld) {
-	w.holding(ctx, 0)
 	s, err := w.js.Stream(ctx, w.prober.names.probes())
 	if err != nil {
 		w.t.Errorf("the stream: %v", err)
@@ -286,8 +309,7 @@ func killLeader(ctx context.Context, w *chaosWorld) {
 }
 
 func pauseWorker(ctx context.Context, w *chaosWorld) {
-	w.holding(ctx, 0)
-	w.workers[0].signal(syscall.SIGSTOP)
+	w.stopInProbe(ctx)
 	w.await(ctx, "another worker took the probe over", func() bool { return w.prober.Stats().Redelivered > 0 })
 	w.workers[0].signal(syscall.SIGCONT) // it publishes what it was thought to have lost
 }
@@ -301,6 +323,7 @@ func faultyWorkers(w *chaosWorld) {
 // tamper does to requests what faultyJetStream does to results: it doubles them, hands them back in the wrong order and
 // replaces them by damaged copies.
 func tamper(ctx context.Context, w *chaosWorld) {
+	w.goOn()
 	s, err := w.js.Stream(ctx, w.prober.names.probes())
 	if err != nil {
 		w.t.Errorf("the stream: %v", err)
@@ -413,10 +436,8 @@ func serverOnSmallDisk(w *chaosWorld) {
 func fillServersDisk(ctx context.Context, w *chaosWorld) {
 	free := w.fill()
 	defer free()
-	select { // the server switches JetStream off
-	case <-time.After(2 * time.Second):
-	case <-ctx.Done():
-	}
+	w.goOn()
+	w.await(ctx, "the server takes no more", func() bool { return w.prober.Stats().PublishErrors > 0 || workersSaid("publish result")(w) })
 }
 
 func workerOnSmallDisk(w *chaosWorld) { w.roles[0].Dir = filepath.Join(w.smallDisk(16), "w0") }
@@ -424,6 +445,7 @@ func workerOnSmallDisk(w *chaosWorld) { w.roles[0].Dir = filepath.Join(w.smallDi
 func fillWorkersDisk(ctx context.Context, w *chaosWorld) {
 	free := w.fill()
 	defer free()
+	w.goOn()
 	w.await(ctx, "the worker fails", func() bool { return w.prober.Stats().Retries > 0 })
 	select {
 	case <-time.After(time.Second):
@@ -443,6 +465,7 @@ func needsNetns() string {
 
 // workerBehindVeth puts worker 0 into a network namespace of its own, with one link to the server.
 func workerBehindVeth(w *chaosWorld) {
+	slowFirst(w)
 	n := os.Getpid() % (256 * 64)
 	ns, here, there := fmt.Sprint("mpchaos", n), fmt.Sprint("mpch", n), fmt.Sprint("mpct", n)
 	addr := func(i int) string { return fmt.Sprintf("10.200.%d.%d", n/64, 4*(n%64)+i) }
@@ -469,8 +492,9 @@ func ipCommand(t *testing.T, args ...string) {
 // partition cuts worker 0 off for longer than its lease, in a probe, and heals.
 func partition(ctx context.Context, w *chaosWorld) {
 	ns, link, _ := strings.Cut(w.link, " ")
-	w.holding(ctx, 0)
+	w.stopInProbe(ctx)
 	ipCommand(w.t, "-n", ns, "link", "set", link, "down")
+	w.workers[0].signal(syscall.SIGCONT) // it ends its probe and cannot say so
 	w.await(ctx, "another worker took over", func() bool { return w.prober.Stats().Redelivered > 0 })
 	time.Sleep(500 * time.Millisecond)
 	ipCommand(w.t, "-n", ns, "link", "set", link, "up")
