@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/milepost-rl/milepost"
@@ -85,7 +86,10 @@ func spreadOf(x []float64) (mean, std float64) {
 	case allEqual(x):
 		return x[0], 0
 	}
-	return stat.MeanStdDev(x, nil)
+	unit := unitOf(x)
+	scaled := floats.ScaleTo(make([]float64, len(x)), 1/unit, x)
+	mean, std = stat.MeanStdDev(scaled, nil)
+	return mean * unit, min(std*unit, math.MaxFloat64)
 }
 
 func whyOutcome(rewards []float64) string {

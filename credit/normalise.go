@@ -1,6 +1,8 @@
 package credit
 
 import (
+	"math"
+
 	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
@@ -28,14 +30,32 @@ func normalise(x []float64, d deviation, eps float64) {
 		clear(x)
 		return
 	}
+	unit := 1.0
+	if d != meanOnly {
+		unit = unitOf(x)
+	}
+	floats.Scale(1/unit, x)
 	mean, std := stat.MeanStdDev(x, nil)
 	if d == populationStd {
 		mean, std = stat.PopMeanStdDev(x, nil)
 	}
 	floats.AddConst(-mean, x)
 	if d != meanOnly {
-		floats.Scale(1/(std+eps), x)
+		floats.Scale(1/(std+eps/unit), x)
 	}
+}
+
+// unitOf is what numbers are divided by before they are squared: 1, or their largest absolute value where squares would
+// overflow or vanish, which would turn their differences into 0 or infinity without a word. x has two different numbers.
+func unitOf(x []float64) float64 {
+	largest := 0.0
+	for _, v := range x {
+		largest = max(largest, math.Abs(v))
+	}
+	if largest > 1e100 || largest < 1e-100 && 1/largest <= math.MaxFloat64 {
+		return largest
+	}
+	return 1
 }
 
 func allEqual(x []float64) bool {

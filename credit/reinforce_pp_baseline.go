@@ -61,6 +61,8 @@ func whitening(values, tokens []float64) (mean, scale float64) {
 	if total < 2 || allEqual(values) {
 		return 0, 0
 	}
-	mean, variance := stat.MeanVariance(values, tokens)
-	return mean, 1 / math.Sqrt(variance+whitenEps)
+	unit := unitOf(values)
+	scaled := floats.ScaleTo(make([]float64, len(values)), 1/unit, values)
+	mean, variance := stat.MeanVariance(scaled, tokens)
+	return mean * unit, 1 / math.Sqrt(variance+whitenEps/unit/unit) / unit
 }
