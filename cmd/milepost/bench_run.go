@@ -113,6 +113,7 @@ func (b *bench) batch(ctx context.Context, v benchVariant, tasks []*milepost.Tas
 	b.batches++
 	cfg := b.cfg
 	cfg.Probes.Prober.Mode = v.Mode
+	cfg.Probes.Prober.Merge, cfg.Probes.Prober.Recheck = 1, 0 // a step is a run of the tests, in every variant
 	dir := filepath.Join(b.options.Dir, fmt.Sprint("batch", b.batches))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return got, milepost.Wrap("bench: batch", milepost.KindUnavailable, err)
