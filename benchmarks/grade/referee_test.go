@@ -1,8 +1,8 @@
 package grade
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -123,12 +123,22 @@ func TestRefereeJudgements(t *testing.T) {
 	referee.Python(t)
 	rows := referee.Read(t, judgeCorpus)
 	for i, a := range referee.Ask(t, rows) {
-		if !bytes.Equal(a.Report, rows[i].Answer.Report) {
+		if !sameJSON(t, a.Report, rows[i].Answer.Report) {
 			t.Errorf("%s: the referee now says %s, recorded is %s", a.ID, a.Report, rows[i].Answer.Report)
 		}
 		rows[i].Answer = a
 	}
 	compareJudgements(t, rows)
+}
+
+// sameJSON compares two documents by value: the referee writes spaces, the corpus does not.
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
 }
 
 func compareJudgements(t *testing.T, rows []*referee.Row) {
