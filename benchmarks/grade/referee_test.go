@@ -134,6 +134,9 @@ func TestRefereeJudgements(t *testing.T) {
 // sameJSON compares two documents by value: the referee writes spaces, the corpus does not.
 func sameJSON(t *testing.T, a, b []byte) bool {
 	t.Helper()
+	if len(a) == 0 || len(b) == 0 { // no report
+		return len(a) == len(b)
+	}
 	var x, y any
 	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
 		t.Fatal(err)
