@@ -181,17 +181,17 @@ func TestEqualStudiesGiveEqualBytes(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	est := func(v float64, i *Interval) Estimate { return Estimate{Value: v, T: i} }
+	p := func(v float64) *float64 { return &v }
 	for _, c := range []struct {
-		d    Estimate
-		p    float64
+		d, p float64
+		pt   *float64
 		want Verdict
 	}{
-		{est(.1, &Interval{.01, .2}), .01, Better}, {est(.1, &Interval{-.01, .2}), .01, LeansBetter}, {est(.1, nil), .01, LeansBetter},
-		{est(-.1, &Interval{-.2, -.01}), .05, Worse}, {est(-.1, &Interval{-.2, 0}), .01, LeansWorse}, {est(-.1, nil), .01, LeansWorse},
-		{est(.1, &Interval{.01, .2}), .051, Same},
+		{.1, .01, p(.04), Better}, {.1, .01, p(.06), LeansBetter}, {.1, .01, nil, LeansBetter},
+		{-.1, .05, p(.01), Worse}, {-.1, .01, p(.051), LeansWorse}, {-.1, .01, nil, LeansWorse},
+		{.1, .051, p(.01), Same},
 	} {
-		if got := verdict(Comparison{Difference: c.d, Corrected: c.p}, 1-.95); got != c.want {
+		if got := verdict(Comparison{Difference: Estimate{Value: c.d}, Corrected: c.p, CorrectedT: c.pt}, 1-.95); got != c.want {
 			t.Errorf("%+v: %s, want %s", c, got, c.want)
 		}
 	}

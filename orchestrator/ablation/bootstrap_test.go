@@ -181,3 +181,51 @@ func TestCoverage(t *testing.T) {
 		t.Errorf("a difference of 15 points is found in %.1f %% only", 100*power)
 	}
 }
+
+// TestEqualArms: of families of arms that do not differ, no more than the level have one that is called better or worse,
+// seeds far apart and few or not. With t uncorrected it would be 14 in 100.
+func TestEqualArms(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	const families, tasks = 300, 30
+	for _, luck := range []float64{.03, .15} {
+		wrong := 0
+		for range families {
+			if different(equalArms(6, 3, tasks, luck, r)) {
+				wrong++
+			}
+		}
+		t.Logf("seeds apart by %g: %d of %d families", luck, wrong, families)
+		if wrong > families/12 { // 5 % and 2.5 of its standard errors
+			t.Errorf("seeds apart by %g: an equal arm is called better or worse in %d of %d families", luck, wrong, families)
+		}
+	}
+}
+
+// equalArms is an analysis of arms whose runs resolve each task with the same chance but for their seeds' luck.
+func equalArms(arms, seeds, tasks int, luck float64, r *rand.Rand) *analysis {
+	a := &analysis{study: Study{Reference: "0", Options: DefaultOptions()}, rows: map[Basis]map[string]rows{AtEpisodes: {}}}
+	a.study.Options.Resamples = 400
+	a.result.Tasks = tasks
+	for i := range arms {
+		name, own := fmt.Sprint(i), rows{}
+		for s := range int64(seeds) {
+			shift, row := luck*r.NormFloat64(), map[string]float64{}
+			for k := range tasks {
+				if r.Float64() < .3+.4*float64(k)/float64(tasks)+shift {
+					row[fmt.Sprint(k)] = 1
+				} else {
+					row[fmt.Sprint(k)] = 0
+				}
+			}
+			own[s] = row
+		}
+		a.study.Arms = append(a.study.Arms, Arm{Name: name})
+		a.rows[AtEpisodes][name] = own
+	}
+	return a
+}
+
+func different(a *analysis) bool {
+	a.compare(AtEpisodes)
+	return slices.ContainsFunc(a.result.Comparisons, func(c Comparison) bool { return c.Verdict == Better || c.Verdict == Worse })
+}

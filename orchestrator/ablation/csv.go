@@ -133,14 +133,14 @@ func curveSheet(s Study) sheet {
 
 func comparisonSheet(s Study, r Result) sheet {
 	t := sheet{name: "comparisons.csv"}
-	t.add(cells("arm", "reference", "basis", "count", "seeds", "tasks"), estimateHead("difference"), cells("p", "p_corrected", "correction", "p_t", "verdict"))
+	t.add(cells("arm", "reference", "basis", "count", "seeds", "tasks"), estimateHead("difference"), cells("p", "p_corrected", "correction", "p_t", "p_t_corrected", "verdict"))
 	for _, c := range r.Comparisons {
 		count := int64(r.Episodes)
 		if c.Basis == AtTokens {
 			count = r.Tokens
 		}
 		t.add(cells(c.Arm, r.Reference, string(c.Basis), strconv.FormatInt(count, 10), strconv.Itoa(len(c.Difference.Seeds)), strconv.Itoa(c.Difference.Tasks)),
-			estimateCells(&c.Difference), cells(exact(c.P), exact(c.Corrected), string(s.Options.Correction), optional(c.PT), string(c.Verdict)))
+			estimateCells(&c.Difference), cells(exact(c.P), exact(c.Corrected), string(s.Options.Correction), optional(c.PT), optional(c.CorrectedT), string(c.Verdict)))
 	}
 	return t
 }

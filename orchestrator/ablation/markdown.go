@@ -135,7 +135,7 @@ func costCells(a ArmResult) []string {
 // comparisonTable has every comparison with both intervals and all p values.
 func comparisonTable(s Study, r Result, text func(string) string) grid {
 	level := s.Options.level()
-	g := grid{align: "llrrrrrrrrll", head: []string{"arm", "at equal", "seeds", "tasks", "Δ points", level + " bootstrap", level + " t over seeds", "p", "corrected p", "p of t", "per seed", "verdict"}}
+	g := grid{align: "llrrrrrrrrrll", head: []string{"arm", "at equal", "seeds", "tasks", "Δ points", level + " bootstrap", level + " t over seeds", "p", "corrected p", "p of t", "corrected p of t", "per seed", "verdict"}}
 	for _, c := range r.Comparisons {
 		d := c.Difference
 		var each []string
@@ -143,7 +143,7 @@ func comparisonTable(s Study, r Result, text func(string) string) grid {
 			each = append(each, points(v))
 		}
 		g.add(text(c.Arm), string(c.Basis), strconv.Itoa(len(d.Seeds)), strconv.Itoa(d.Tasks), points(d.Value), span(&d.Bootstrap), span(d.T),
-			probability(&c.P), probability(&c.Corrected), probability(c.PT), strings.Join(each, " "), string(c.Verdict))
+			probability(&c.P), probability(&c.Corrected), probability(c.PT), probability(c.CorrectedT), strings.Join(each, " "), string(c.Verdict))
 	}
 	return g
 }

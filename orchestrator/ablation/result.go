@@ -77,8 +77,9 @@ type BandPoint struct {
 // Verdict says in words what a comparison shows at the level of the study.
 type Verdict string
 
-// The verdicts. Better and worse need both tests: the corrected p of the bootstrap below the level and a t interval
-// over seeds without 0. Where only the first holds, too few seeds (or seeds too far apart) stand behind it.
+// The verdicts. Better and worse need both tests, each corrected over all comparisons on the same basis: the p of the
+// bootstrap and that of t over seeds at most the level. Where only the first holds, too few seeds (or seeds too far
+// apart) stand behind it.
 const (
 	Better      Verdict = "better"
 	LeansBetter Verdict = "leans better"
@@ -94,7 +95,8 @@ type Comparison struct {
 	Difference Estimate // its Seeds and Tasks are those that both arms have
 	P          float64  // two-sided, of the bootstrap
 	Corrected  float64  // P corrected over the comparisons on the same basis
-	PT         *float64 // two-sided, of the paired t test over seeds; uncorrected; nil where Difference.T is
+	PT         *float64 // two-sided, of the paired t test over seeds; nil where Difference.T is
+	CorrectedT *float64 // PT corrected like P; a comparison without one counts in the family as 1
 	Verdict    Verdict
 }
 

@@ -151,10 +151,10 @@ func method(s Study, r Result) []string {
 	if o.Correction == CorrectNone {
 		family += " They are not corrected for multiple comparisons."
 	} else {
-		family += fmt.Sprintf(" Corrected p: %s correction over all arms' comparisons with %s on the same budget.", o.Correction.words(), s.Reference)
+		family += fmt.Sprintf(" Corrected p: %s correction over all arms' comparisons with %s on the same budget, of the bootstrap and of t each by itself; a comparison without t counts among those of t as 1.", o.Correction.words(), s.Reference)
 	}
 	return append(out, family,
-		fmt.Sprintf("Verdicts: better or worse need a corrected p of at most %s and a t interval over seeds without 0; with the first alone it is \"leans\".", strconv.FormatFloat(1-o.Confidence, 'g', 2, 64)),
+		fmt.Sprintf("Verdicts: better or worse need corrected p values of at most %s from both the bootstrap and t over seeds; with the first alone it is \"leans\".", strconv.FormatFloat(1-o.Confidence, 'g', 2, 64)),
 		fmt.Sprintf("Equal episodes: %d training episodes; equal tokens: %s M sampled training tokens. Both are the most that every finished run reached; each run's held-out curve is "+
 			"interpolated linearly, task by task, and begins at the cold start where that was measured.", r.Episodes, millions(float64(r.Tokens))),
 		"Area: mean of the held-out curve from 0 up to the equal count. Tokens, probes and wall-clock time (h:mm, evaluations included) are means over the finished runs and leave out the search for the learning rate.")

@@ -232,6 +232,7 @@ func TestCSVRoundTrip(t *testing.T) {
 		exactly(t, "difference_high", row["difference_high"], c.Difference.Bootstrap.High)
 		exactly(t, "p_corrected", row["p_corrected"], c.Corrected)
 		exactly(t, "p_t", row["p_t"], *c.PT)
+		exactly(t, "p_t_corrected", row["p_t_corrected"], *c.CorrectedT)
 	}
 }
 
