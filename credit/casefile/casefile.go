@@ -1,14 +1,17 @@
 // Package casefile reads and writes the case format of the credit rules: a configuration, episodes with their probes by
 // test name, and the expected credit. It interns test names into the dense vectors that package credit works on.
 //
-// The format is strict: an unknown field, a test state that does not exist or a target that is not PASSED is an error
-// that names episode and step. A field of the format goes into format.go, its meaning into convert.go.
+// The format is strict: an unknown field, a test state that does not exist, a step that does not say whether its call was
+// valid and executed, an unknown word or a target that is not PASSED is an error that names episode and step. A field of the format goes into format.go, its meaning into convert.go.
 package casefile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"io"
+	"reflect"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/credit"
@@ -75,12 +78,32 @@ func Encode(w io.Writer, episodes []milepost.EpisodeCredit) error {
 	return milepost.Wrap("casefile: encode", milepost.KindUnavailable, e.Encode(episodes))
 }
 
+// plainly says in the words of the format what json says in those of Go.
+func plainly(err error) error {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.EOF):
+		return milepost.E(opDecode, milepost.KindInvalid, "there is nothing; allowed: one JSON value")
+	case !errors.As(err, &wrong):
+		return err
+	}
+	got, allowed := wrong.Value, map[reflect.Kind]string{reflect.Float64: "a finite number", reflect.Int: "a whole number", reflect.Bool: "true or false",
+		reflect.String: "a string", reflect.Slice: "a list", reflect.Struct: "an object", reflect.Map: "an object"}[wrong.Type.Kind()]
+	if allowed == "" {
+		return err
+	}
+	if got == "string" && wrong.Type.Kind() == reflect.Float64 {
+		got = "string, NaN or Infinity"
+	}
+	return milepost.E(opDecode, milepost.KindInvalid, "%s is of the wrong type: %s; allowed: %s", cmp.Or(wrong.Field, "the value"), got, allowed)
+}
+
 // strict decodes exactly one JSON value and refuses unknown fields.
 func strict(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return err
+		return plainly(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return milepost.E(opDecode, milepost.KindInvalid, "there is more after the first JSON value")

@@ -33,6 +33,9 @@ func (in *interner) episode(i int, raw json.RawMessage) (credit.Input, error) {
 	if f.ID == "" {
 		return credit.Input{}, fmt.Errorf("episode number %d has no id", i)
 	}
+	if f.Group == nil {
+		return fail("there is no group; allowed: the same name in all episodes that were sampled for one task from one dispatch")
+	}
 	task, err := in.task(f.Task)
 	if err != nil {
 		return fail("task: %w", err)
@@ -41,7 +44,7 @@ func (in *interner) episode(i int, raw json.RawMessage) (credit.Input, error) {
 	if err != nil {
 		return fail("baseline: %w", err)
 	}
-	e := &milepost.Episode{ID: f.ID, Group: f.Group, Task: task.ID, Status: f.Outcome.Status, FinalState: f.FinalState}
+	e := &milepost.Episode{ID: f.ID, Group: *f.Group, Task: task.ID, Status: f.Outcome.Status, FinalState: f.FinalState}
 	if err := outcome(e, f.Outcome); err != nil {
 		return fail("outcome: %w", err)
 	}
@@ -94,6 +97,9 @@ func (in *interner) task(raw json.RawMessage) (*milepost.Task, error) {
 	if err := strict(raw, &f); err != nil {
 		return nil, err
 	}
+	if f.ID == "" {
+		return nil, fmt.Errorf("there is no id")
+	}
 	for test, state := range f.Target {
 		if state != milepost.Passed.String() {
 			return nil, fmt.Errorf("target of test %q is %q; allowed: PASSED", test, state)
@@ -133,9 +139,12 @@ func step(s *milepost.Step, task *milepost.Task, raw json.RawMessage) error {
 	if err := strict(raw, &f); err != nil {
 		return err
 	}
-	*s = milepost.Step{Index: f.Index, State: f.State, Valid: f.Valid, Executed: f.Executed, Exposures: f.Exposures}
-	if f.Probe == nil {
-		return nil
+	if f.Valid == nil || f.Executed == nil {
+		return fmt.Errorf("valid or executed is missing; allowed: true or false, both in every step")
+	}
+	*s = milepost.Step{Index: f.Index, State: f.State, Valid: *f.Valid, Executed: *f.Executed, Exposures: f.Exposures}
+	if err := words(f); err != nil || f.Probe == nil {
+		return err
 	}
 	p := f.Probe
 	if len(p.Results) > 0 && p.Partition != nil {
@@ -150,6 +159,22 @@ func step(s *milepost.Step, task *milepost.Task, raw json.RawMessage) error {
 	}
 	s.Probe = &milepost.Probe{Status: p.Status, Trusted: p.Trusted, Reason: p.Failure, Continuity: p.Continuity,
 		Report: report, Partition: p.Partition, Merge: p.Merge, Reanchored: p.Reanchored}
+	return nil
+}
+
+// words refuses a word that the rules do not know, where it would count as another in silence.
+func words(f stepFormat) error {
+	for i, x := range f.Exposures {
+		if x.Level != milepost.ExposureSearch && x.Level != milepost.ExposureRead {
+			return fmt.Errorf("exposure %d: level is %q; allowed: %s, %s", i, x.Level, milepost.ExposureSearch, milepost.ExposureRead)
+		}
+		if x.Confidence != "high" && x.Confidence != "low" {
+			return fmt.Errorf("exposure %d: confidence is %q; allowed: high, low", i, x.Confidence)
+		}
+	}
+	if f.Probe != nil && !slices.Contains([]milepost.Continuity{"", milepost.ContinuityKept, milepost.ContinuityLost}, f.Probe.Continuity) {
+		return fmt.Errorf("probe: continuity is %q; allowed: %s, %s", f.Probe.Continuity, milepost.ContinuityKept, milepost.ContinuityLost)
+	}
 	return nil
 }
 

@@ -18,7 +18,7 @@ type fileFormat struct {
 
 type episodeFormat struct {
 	ID         string            `json:"id"`
-	Group      string            `json:"group"`
+	Group      *string           `json:"group"` // required
 	Task       json.RawMessage   `json:"task"`
 	Baseline   json.RawMessage   `json:"baseline"`
 	Outcome    outcomeFormat     `json:"outcome"`
@@ -50,8 +50,8 @@ type outcomeFormat struct {
 type stepFormat struct {
 	Index     int                 `json:"index"`
 	State     string              `json:"state"`
-	Valid     bool                `json:"valid"`
-	Executed  bool                `json:"executed"`
+	Valid     *bool               `json:"valid"`    // required
+	Executed  *bool               `json:"executed"` // required
 	Exposures []milepost.Exposure `json:"exposures"`
 	Probe     *probeFormat        `json:"probe"`
 }
