@@ -183,7 +183,7 @@ func TestCoverage(t *testing.T) {
 }
 
 // TestEqualArms: of families of arms that do not differ, no more than the level have one that is called better or worse,
-// seeds far apart and few or not. With t uncorrected it would be 14 in 100.
+// seeds far apart and few or not. With t uncorrected it would be 18 in 100.
 func TestEqualArms(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const families, tasks = 300, 30
@@ -195,27 +195,23 @@ func TestEqualArms(t *testing.T) {
 			}
 		}
 		t.Logf("seeds apart by %g: %d of %d families", luck, wrong, families)
-		if wrong > families/12 { // 5 % and 2.5 of its standard errors
+		if wrong > families*8/100 { // 5 % and 2.4 of its standard errors
 			t.Errorf("seeds apart by %g: an equal arm is called better or worse in %d of %d families", luck, wrong, families)
 		}
 	}
 }
 
-// equalArms is an analysis of arms whose runs resolve each task with the same chance but for their seeds' luck.
+// equalArms is an analysis of arms whose runs differ by their seeds' luck and by that of single attempts alone.
 func equalArms(arms, seeds, tasks int, luck float64, r *rand.Rand) *analysis {
 	a := &analysis{study: Study{Reference: "0", Options: DefaultOptions()}, rows: map[Basis]map[string]rows{AtEpisodes: {}}}
-	a.study.Options.Resamples = 400
+	a.study.Options.Resamples = 300
 	a.result.Tasks = tasks
 	for i := range arms {
 		name, own := fmt.Sprint(i), rows{}
 		for s := range int64(seeds) {
 			shift, row := luck*r.NormFloat64(), map[string]float64{}
 			for k := range tasks {
-				if r.Float64() < .3+.4*float64(k)/float64(tasks)+shift {
-					row[fmt.Sprint(k)] = 1
-				} else {
-					row[fmt.Sprint(k)] = 0
-				}
+				row[fmt.Sprint(k)] = shift + .2*r.NormFloat64()
 			}
 			own[s] = row
 		}

@@ -127,7 +127,7 @@ func whyNone(own, ref rows) string {
 }
 
 // verdict needs both tests to be corrected: where seeds are few and far apart the p of the bootstrap is far too small, so
-// that t alone decides, and t uncorrected would call 1 in 7 families of five equal arms different (TestEqualArms).
+// that t alone decides, and t uncorrected would call 18 % of families of five equal arms different (TestEqualArms).
 func verdict(c Comparison, level float64) Verdict {
 	d := c.Difference
 	switch confirmed := c.CorrectedT != nil && *c.CorrectedT <= level; {
