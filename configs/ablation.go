@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -122,7 +123,7 @@ func LoadAblation(name string, o AblationOverride) (Ablation, error) {
 	for _, setting := range o.Study {
 		text, err := override(setting)
 		if err != nil {
-			return a, err
+			return a, milepost.E(op, milepost.KindInvalid, "%s", strings.Replace(inner(err).Error(), "--set ", "--study ", 1))
 		}
 		if err := a.read(document{name: "--study " + setting}, text); err != nil {
 			return a, err
@@ -211,7 +212,10 @@ func (a Ablation) Run(arm Arm) (Run, error) {
 	return c, c.Validate()
 }
 
-var armName = regexp.MustCompile(`^[a-z0-9_]{1,40}$`)
+var (
+	armName   = regexp.MustCompile(`^[a-z0-9_]{1,40}$`)
+	studyName = regexp.MustCompile(`^[\pL\pN][\pL\pN ._-]{0,79}$`)
+)
 
 // Validate names the first field that is wrong and what is allowed. It does not load the arms' configurations.
 func (a Ablation) Validate() error {
@@ -226,10 +230,8 @@ func (a Ablation) Validate() error {
 			return wrongField("search.seeds", s, "seeds that are not among seeds: a rate must not be chosen on the runs that it is judged by")
 		}
 	}
-	for _, r := range a.Search.Rates {
-		if r <= 0 {
-			return wrongField("search.rates", r, "numbers above 0")
-		}
+	if err := a.Search.validate(); err != nil {
+		return err
 	}
 	searching := len(a.Search.Rates) > 1
 	for _, f := range []struct {
@@ -238,7 +240,7 @@ func (a Ablation) Validate() error {
 		got     any
 		allowed string
 	}{
-		{"name", a.Name == "", `""`, "a name"},
+		{"name", !studyName.MatchString(a.Name), strconv.Quote(a.Name), "1 to 80 letters, digits, blanks and . _ -, the first a letter or digit: it names the study's folder too"},
 		{"seeds", len(a.Seeds) == 0, "empty", "one seed or more"},
 		{"budget.updates", a.Budget.Updates < 1, a.Budget.Updates, "1 or more"},
 		{"budget.tokens", a.Budget.Tokens < 0, a.Budget.Tokens, "0 (no bound) or more"},
@@ -259,12 +261,56 @@ func (a Ablation) Validate() error {
 	return nil
 }
 
+func (s Search) validate() error {
+	for i, r := range s.Rates {
+		if !(r > 0 && r <= math.MaxFloat64) || slices.Contains(s.Rates[:i], r) {
+			return wrongField("search.rates", r, "numbers above 0, each once")
+		}
+	}
+	for i, seed := range s.Seeds {
+		if slices.Contains(s.Seeds[:i], seed) {
+			return wrongField("search.seeds", seed, "each seed once")
+		}
+	}
+	return nil
+}
+
+// governed are the fields of a configuration that the study sets in every run, with the field of the study that says how. A
+// setting of one would have no effect.
+var governed = map[string]string{
+	"schedule.max_updates": "budget.updates", "schedule.max_tokens": "budget.tokens", "schedule.max_wall": "budget", "schedule.patience": "budget",
+	"schedule.eval_every": "heldout.every", "schedule.validation_samples": "heldout.samples", "schedule.eval_samples": "heldout.final",
+	"schedule.eval_seed": "heldout.seed", "schedule.eval_before": "heldout", "schedule.final": "heldout",
+	"run.seed": "seeds", "run.name": "name", "run.dir": "--dir", "tasks.train": "micro.train", "tasks.heldout": "micro.heldout", "tasks.validation": "micro.heldout", "model": "rft",
+}
+
+// checkSet refuses settings without effect. place is "set" or the arm.
+func (a Ablation) checkSet(place string, set []string) error {
+	for _, s := range set {
+		key, _, _ := strings.Cut(s, "=")
+		by, ok := governed[key]
+		if key == "update.optimizer.lr" && len(a.Search.Rates) > 0 {
+			by, ok = "search.rates", true
+		}
+		if ok {
+			return wrongField(place+": "+key, "set", "settings that the study does not make itself; here "+by+" says what it is")
+		}
+	}
+	return nil
+}
+
 func (a Ablation) validateArms() error {
 	if len(a.Arms) < 2 {
 		return wrongField("arms", len(a.Arms), "two arms or more")
 	}
+	if err := a.checkSet("set", a.Set); err != nil {
+		return err
+	}
 	var names []string
 	for _, arm := range a.Arms {
+		if err := a.checkSet("arm "+arm.Name, arm.Set); err != nil {
+			return err
+		}
 		switch {
 		case !armName.MatchString(arm.Name):
 			return wrongField("arms.name", arm.Name, "1 to 40 lower-case letters, digits and _")

@@ -88,6 +88,21 @@ func TestAblationOverrides(t *testing.T) {
 	}
 }
 
+// TestRateOfAnArm: without a search every arm has the rate of its configuration, so that rates can be arms.
+func TestRateOfAnArm(t *testing.T) {
+	a, err := configs.LoadAblation(write(t, "arms: [{name: a}, {name: b, set: [update.optimizer.lr=.1]}]\nreference: a\n"), configs.AblationOverride{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := a.Run(a.Arms[1]); err != nil || c.Update.Optimizer.LR != .1 {
+		t.Errorf("rate %v, %v", c.Update.Optimizer.LR, err)
+	}
+	_, err = configs.LoadAblation("study", configs.AblationOverride{Study: []string{"seeds"}})
+	if err == nil || !strings.Contains(err.Error(), "--study seeds: want") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestGrid: a grid is every combination, in the order of the file, beside the arms that are named.
 func TestGrid(t *testing.T) {
 	a, err := configs.LoadAblation(write(t, "arms: [{name: base}]\nreference: base\ngrid:\n"+
@@ -122,6 +137,14 @@ func TestBadAblations(t *testing.T) {
 		{"twin seeds", twoArms + "seeds: [1, 1]\n", "seeds is 1; allowed: each seed once"},
 		{"seed of the search", twoArms + "seeds: [1]\nsearch: {rates: [.1, .2], seeds: [1]}\n", "search.seeds is 1"},
 		{"rate", twoArms + "search: {rates: [0]}\n", "search.rates is 0; allowed: numbers above 0"},
+		{"rate that is no number", twoArms + "search: {rates: [.nan, .1]}\n", "search.rates is NaN; allowed: numbers above 0, each once"},
+		{"infinite rate", twoArms + "search: {rates: [.inf, .1]}\n", "search.rates is +Inf; allowed: numbers above 0"},
+		{"twin rates", twoArms + "search: {rates: [.1, .1]}\n", "search.rates is 0.1; allowed: numbers above 0, each once"},
+		{"twin seeds of the search", twoArms + "search: {rates: [.1, .2], seeds: [1, 1]}\n", "search.seeds is 1; allowed: each seed once"},
+		{"name that leaves the folder", "name: ../x\n" + twoArms, `name is "../x"; allowed: 1 to 80 letters`},
+		{"setting that the budget makes", twoArms + "set: [schedule.max_updates=3]\n", "set: schedule.max_updates is set; allowed: settings that the study does not make itself; here budget.updates says"},
+		{"seed of an arm", "arms: [{name: a}, {name: b, set: [run.seed=3]}]\nreference: a\n", "arm b: run.seed is set"},
+		{"rate of an arm beside those of the search", "arms: [{name: a}, {name: b, set: [update.optimizer.lr=.1]}]\nreference: a\nsearch: {rates: [.1]}\n", "here search.rates says"},
 		{"correction", twoArms + "compare: {correction: sidak}\n", "compare.correction is sidak; allowed: holm, bh, none"},
 		{"confidence", twoArms + "compare: {confidence: .nan}\n", "compare.confidence"},
 		{"setting of an arm", "arms: [{name: a}, {name: b, set: [credit.estimator=grp]}]\nreference: a\n", "arm b: "},
