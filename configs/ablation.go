@@ -276,12 +276,12 @@ func (s Search) validate() error {
 }
 
 // governed are the fields of a configuration that the study sets in every run, with the field of the study that says how. A
-// setting of one would have no effect.
+// setting of one would have no effect. run.seed is not among them: tasks and cold start are made with it.
 var governed = map[string]string{
 	"schedule.max_updates": "budget.updates", "schedule.max_tokens": "budget.tokens", "schedule.max_wall": "budget", "schedule.patience": "budget",
 	"schedule.eval_every": "heldout.every", "schedule.validation_samples": "heldout.samples", "schedule.eval_samples": "heldout.final",
 	"schedule.eval_seed": "heldout.seed", "schedule.eval_before": "heldout", "schedule.final": "heldout",
-	"run.seed": "seeds", "run.name": "name", "run.dir": "--dir", "tasks.train": "micro.train", "tasks.heldout": "micro.heldout", "tasks.validation": "micro.heldout", "model": "rft",
+	"run.name": "name", "run.dir": "--dir", "tasks.train": "micro.train", "tasks.heldout": "micro.heldout", "tasks.validation": "micro.heldout", "model": "rft",
 }
 
 // checkSet refuses settings without effect. place is "set" or the arm.

@@ -97,6 +97,9 @@ func TestRateOfAnArm(t *testing.T) {
 	if c, err := a.Run(a.Arms[1]); err != nil || c.Update.Optimizer.LR != .1 {
 		t.Errorf("rate %v, %v", c.Update.Optimizer.LR, err)
 	}
+	if _, err = configs.LoadAblation("study", configs.AblationOverride{Set: []string{"run.seed=5"}}); err != nil { // of tasks and cold start
+		t.Error(err)
+	}
 	_, err = configs.LoadAblation("study", configs.AblationOverride{Study: []string{"seeds"}})
 	if err == nil || !strings.Contains(err.Error(), "--study seeds: want") {
 		t.Errorf("got %v", err)
@@ -143,7 +146,7 @@ func TestBadAblations(t *testing.T) {
 		{"twin seeds of the search", twoArms + "search: {rates: [.1, .2], seeds: [1, 1]}\n", "search.seeds is 1; allowed: each seed once"},
 		{"name that leaves the folder", "name: ../x\n" + twoArms, `name is "../x"; allowed: 1 to 80 letters`},
 		{"setting that the budget makes", twoArms + "set: [schedule.max_updates=3]\n", "set: schedule.max_updates is set; allowed: settings that the study does not make itself; here budget.updates says"},
-		{"seed of an arm", "arms: [{name: a}, {name: b, set: [run.seed=3]}]\nreference: a\n", "arm b: run.seed is set"},
+		{"evaluations of an arm", "arms: [{name: a}, {name: b, set: [schedule.eval_samples=3]}]\nreference: a\n", "arm b: schedule.eval_samples is set; allowed: settings that the study does not make itself; here heldout.final says"},
 		{"rate of an arm beside those of the search", "arms: [{name: a}, {name: b, set: [update.optimizer.lr=.1]}]\nreference: a\nsearch: {rates: [.1]}\n", "here search.rates says"},
 		{"correction", twoArms + "compare: {correction: sidak}\n", "compare.correction is sidak; allowed: holm, bh, none"},
 		{"confidence", twoArms + "compare: {confidence: .nan}\n", "compare.confidence"},
