@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 )
 
@@ -26,13 +30,18 @@ func newAblateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			switch {
-			case o.plan:
+			if o.plan {
 				return a.describe(c.OutOrStdout())
-			case !o.report:
-				if err := a.carryOut(c.Context()); err != nil {
-					return goOnStudy(c.Context(), err)
+			}
+			if err := a.tellStrangers(); err != nil {
+				return err
+			}
+			if o.report {
+				if _, err := os.Stat(a.dir); err != nil {
+					return milepost.E("ablate", milepost.KindNotFound, "there is no study in %s to report on: %w; give its folder by --dir", a.dir, err)
 				}
+			} else if err := a.carryOut(c.Context()); err != nil {
+				return goOnStudy(c.Context(), err)
 			}
 			return a.finish(c.OutOrStdout())
 		},
@@ -70,12 +79,12 @@ func (o *ablateOptions) open(p *progress) (*study, error) {
 	if dir == "" {
 		dir = filepath.Join("runs", spec.Name)
 	}
-	command := "milepost ablate -c " + o.file
+	command := "milepost ablate -c " + quoted(o.file)
 	for _, s := range o.override.Study {
-		command += " --study " + s
+		command += " --study " + quoted(s)
 	}
 	for _, s := range o.override.Set {
-		command += " --set " + s
+		command += " --set " + quoted(s)
 	}
 	artifacts := o.artifacts
 	if artifacts == "" {
@@ -83,6 +92,16 @@ func (o *ablateOptions) open(p *progress) (*study, error) {
 	}
 	return newStudy(spec, command, absolute(dir), absolute(artifacts), p)
 }
+
+// quoted writes an argument as a shell takes it.
+func quoted(s string) string {
+	if plainArgument.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+var plainArgument = regexp.MustCompile(`^[\w.,:/=+@%-]+$`)
 
 // goOnStudy says behind an error how to go on.
 func goOnStudy(ctx context.Context, err error) error {

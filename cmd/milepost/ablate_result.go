@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/orchestrator"
@@ -157,6 +158,57 @@ func (s *study) write() error {
 		return err
 	}
 	return ablation.Write(s.dir, data, result)
+}
+
+// strangers are the folders of runs below the study that are not of it as it is laid out now: made by another spec, other
+// overrides or another version of the program. They are left alone, and what they hold is in no table.
+func (s *study) strangers() ([]string, error) {
+	planned := map[string]bool{}
+	for _, arm := range s.arms {
+		runs, err := s.trials(arm)
+		if err != nil {
+			return nil, err
+		}
+		rates := s.spec.Search.Rates
+		if len(rates) == 0 {
+			rates = []float64{arm.pipeline.run.Update.Optimizer.LR}
+		}
+		for _, rate := range rates {
+			for _, seed := range s.spec.Seeds {
+				r, err := s.training(arm, rate, seed)
+				if err != nil {
+					return nil, err
+				}
+				runs = append(runs, r)
+			}
+		}
+		for _, r := range runs {
+			planned[r.cfg.Run.Dir] = true
+		}
+	}
+	var out []string
+	for _, kind := range []string{"search", "runs"} {
+		found, err := filepath.Glob(filepath.Join(s.dir, kind, "*", "journal.jsonl"))
+		if err != nil {
+			return nil, milepost.Wrap("ablate", milepost.KindInternal, err)
+		}
+		for _, f := range found {
+			if dir := filepath.Dir(f); !planned[dir] {
+				out = append(out, s.relative(dir))
+			}
+		}
+	}
+	return out, nil
+}
+
+// tellStrangers warns of them, since a study that was changed by mistake begins anew.
+func (s *study) tellStrangers() error {
+	found, err := s.strangers()
+	if err == nil && len(found) > 0 {
+		s.p.line("warning: %d runs in %s are not of this study as it is now (another spec, --set, --study or version made them) and are left out: %s",
+			len(found), s.dir, strings.Join(found[:min(3, len(found))], ", "))
+	}
+	return err
 }
 
 // finish writes the result and prints its table.

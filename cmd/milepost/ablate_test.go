@@ -180,3 +180,44 @@ func TestAblateNamesWhatIsWrong(t *testing.T) {
 		t.Errorf("something was made: %v", err)
 	}
 }
+
+// TestStrangersAreTold: runs that the study as it is now does not plan are named, its own are not.
+func TestStrangersAreTold(t *testing.T) {
+	dir := t.TempDir()
+	before := newTestStudy(t, dir, twoArmStudy)
+	for i, rate := range []float64{1e-3, 2e-3} {
+		r, err := before.training(before.arms[i], rate, 11)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(r.cfg.Run.Dir, "journal.jsonl"), "")
+	}
+	if found, err := before.strangers(); err != nil || len(found) != 0 {
+		t.Errorf("its own runs are strange to it: %v, %v", found, err)
+	}
+	after := newTestStudy(t, dir, twoArmStudy+"budget:\n  updates: 41\n")
+	found, err := after.strangers()
+	if err != nil || len(found) != 2 || !strings.HasPrefix(found[0], "runs/a-lr0.001-s11-") {
+		t.Errorf("strangers are %v, %v", found, err)
+	}
+}
+
+// TestReportOfNoStudy: a mistyped folder is named and not made.
+func TestReportOfNoStudy(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nowhere")
+	code, _, errs := milepostRun(t, "ablate", "-c", "study", "--report", "--dir", dir)
+	if code == 0 || !strings.Contains(errs, "there is no study in "+dir) {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// TestQuoted: the command that a result names can be given to a shell as it stands.
+func TestQuoted(t *testing.T) {
+	for in, want := range map[string]string{
+		"budget.updates=60": "budget.updates=60", "seeds=[11, 12]": "'seeds=[11, 12]'", "name=it's": `'name=it'\''s'`, "": "''", "a=$HOME": "'a=$HOME'",
+	} {
+		if got := quoted(in); got != want {
+			t.Errorf("%q is written %s, want %s", in, got, want)
+		}
+	}
+}
