@@ -119,13 +119,15 @@ func TestOtherDataSets(t *testing.T) {
 	}
 }
 
-// TestHugeLogs: every parser reads 100 MB with no more memory than a second copy of the log.
+// TestHugeLogs: every parser reads a log with no more memory than a second copy of it: 4 MB here, since each byte is read
+// by some fifty parsers, and 100 MB with MILEPOST_HUGE=1.
 func TestHugeLogs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("reads gigabytes")
+	size := 4
+	if os.Getenv("MILEPOST_HUGE") == "1" {
+		size = 100
 	}
 	line := "some output of a program, 63 characters with its line end: ok\n"
-	plain := strings.Repeat(line, 100<<20/len(line))
+	plain := strings.Repeat(line, size<<20/len(line))
 	var before, after runtime.MemStats
 	aliases := strings.Fields("astroid flask marshmallow pvlib pyvista sqlfluff xarray pydicom requests pylint astropy scikit sphinx react_pdf prettier scratch_gui")
 	for _, name := range Names() {
@@ -139,8 +141,8 @@ func TestHugeLogs(t *testing.T) {
 		if err != nil && !slices.Contains([]string{"parse_log_immutable_js", "parse_log_prismjs"}, name) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 110 {
-			t.Errorf("%s allocates %d MB", name, mb)
+		if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; !raced && mb > uint64(size)*11/10+1 {
+			t.Errorf("%s allocates %d MB for a log of %d", name, mb, size)
 		}
 	}
 }
