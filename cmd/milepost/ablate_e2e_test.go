@@ -63,7 +63,19 @@ func TestE2EAblateGoesOn(t *testing.T) {
 			t.Errorf("the finished run %s was touched: %v", run, err)
 		}
 	}
-	checkRun(t, second, 2)
+	ended := map[string]int{}
+	for _, e := range events(t, second) {
+		if e.Type == orchestrator.EventEpisodeEnded && !strings.HasPrefix(e.Episode, "validation") && !strings.HasPrefix(e.Episode, "heldout") {
+			ended[e.Episode]++
+			if ended[e.Episode] > 1 {
+				t.Errorf("episode %s ended twice", e.Episode)
+			}
+		}
+	}
+	h, err := (&orchestrator.Folder{Dir: second}).History()
+	if err != nil || h.Updates != 2 || h.Epochs != 2 || len(ended) != 2*e2eGroups*e2eGroup {
+		t.Errorf("the resumed run: %d updates in %d epochs, %d training episodes, %v", h.Updates, h.Epochs, len(ended), err)
+	}
 	after := finishedRuns(t, dir)
 	models := map[string]bool{}
 	for run := range after {
