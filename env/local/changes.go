@@ -224,7 +224,7 @@ func (d *differ) file(p string) error {
 	if err != nil {
 		return err
 	}
-	if was, ok := d.w.index[p]; ok && was == stampOf(info) {
+	if was, ok := d.w.index[p]; ok && was == dirfs.StampOf(info) {
 		return nil
 	}
 	old, err := d.base.Lstat(p)

@@ -6,33 +6,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"github.com/milepost-rl/milepost/env/dirfs"
 )
-
-// stamp is what a file of a copied workspace looked like when it was made. The change time is the kernel's own: a
-// program cannot set it back, so an equal stamp means equal content.
-type stamp struct {
-	size         int64
-	mtime, ctime int64 // nanoseconds
-	inode        uint64
-	mode         fs.FileMode
-}
-
-func stampOf(info fs.FileInfo) stamp {
-	st := info.Sys().(*syscall.Stat_t) // Linux: always this type
-	return stamp{size: info.Size(), mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: info.Mode()}
-}
 
 // copyBase copies the base and indexes the copy.
 func (w *workspace) copyBase(ctx context.Context) error {
-	w.index = map[string]stamp{}
+	w.index = map[string]dirfs.Stamp{}
 	dst := w.path()
 	if err := copyTree(ctx, w.base, dst); err != nil {
 		return err
 	}
 	// The index is taken last: a file changed in the same clock tick as its copy would otherwise keep its stamp.
-	time.Sleep(tick)
+	time.Sleep(dirfs.Tick)
 	return filepath.WalkDir(dst, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -42,7 +29,7 @@ func (w *workspace) copyBase(ctx context.Context) error {
 			return err
 		}
 		rel, err := filepath.Rel(dst, p)
-		w.index[rel] = stampOf(info)
+		w.index[rel] = dirfs.StampOf(info)
 		return err
 	})
 }
@@ -63,9 +50,6 @@ func copyTree(ctx context.Context, src, dst string) error {
 		return copyEntry(p, filepath.Join(dst, rel), e)
 	})
 }
-
-// tick is longer than the granularity of file times in the kernel (one timer tick, at most 10 ms).
-const tick = 12 * time.Millisecond
 
 // copyEntry copies one file, link or directory with its mode and time. Anything else in a base is left out.
 func copyEntry(src, dst string, e fs.DirEntry) error {

@@ -28,9 +28,9 @@ type workspace struct {
 	dir   string
 	base  string // host directory; an empty one of our own where the Spec has none
 	quota int64
-	root  *os.Root         // on path()
-	mount string           // the outermost mount; "" where nothing is mounted
-	index map[string]stamp // of a copy, by relative path
+	root  *os.Root               // on path()
+	mount string                 // the outermost mount; "" where nothing is mounted
+	index map[string]dirfs.Stamp // of a copy, by relative path
 }
 
 func isLocalImage(image string) bool { return image == "local" || strings.HasPrefix(image, "local:") }

@@ -27,42 +27,25 @@ func sumOf(b []byte) sum {
 	return s[:]
 }
 
-// stamp is what a file looked like when it was unpacked. The change time is the kernel's own: a program cannot set it
-// back, so an equal stamp means equal content.
-type stamp struct {
-	size         int64
-	mtime, ctime int64 // nanoseconds
-	inode        uint64
-	mode         fs.FileMode
-}
-
-func stampOf(info fs.FileInfo) stamp {
-	st := info.Sys().(*syscall.Stat_t) // Linux: always this type
-	return stamp{size: info.Size(), mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: info.Mode()}
-}
-
 // index describes the files and links of the workspace as they were unpacked, by path. It is replaced, never changed.
 type index map[string]original
 
 type original struct {
-	stamp stamp
+	stamp dirfs.Stamp
 	sum   sum
 }
-
-// tick is longer than the granularity of file times in the kernel (one timer tick, at most 10 ms).
-const tick = 12 * time.Millisecond
 
 // stampAll makes the index of what was just unpacked. A file changed in the same clock tick would otherwise keep its
 // stamp, so it waits for the next.
 func (s *server) stampAll(sums map[string]sum) (index, error) {
-	time.Sleep(tick)
+	time.Sleep(dirfs.Tick)
 	out := make(index, len(sums))
 	for p, sum := range sums {
 		info, err := s.root.Lstat(p)
 		if err != nil {
 			return nil, err
 		}
-		out[p] = original{stampOf(info), sum}
+		out[p] = original{dirfs.StampOf(info), sum}
 	}
 	return out, nil
 }
@@ -81,10 +64,10 @@ func (s *server) changed() ([]wire.Entry, error) {
 		}
 		seen[p] = true
 		old, ok := was[p]
-		if ok && old.stamp == stampOf(info) {
+		if ok && old.stamp == dirfs.StampOf(info) {
 			return nil
 		}
-		if ok && dirfs.GitMode(old.stamp.mode) == mode && old.stamp.size == info.Size() {
+		if ok && dirfs.GitMode(old.stamp.Mode) == mode && old.stamp.Size == info.Size() {
 			sum, err := s.sum(p, info)
 			if err == nil && slices.Equal(sum, old.sum) {
 				return nil
