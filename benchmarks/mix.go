@@ -166,7 +166,7 @@ func Mix(m Mixture, out string) (Mixture, error) {
 	if err != nil {
 		return Mixture{}, milepost.Wrap(op, milepost.KindInternal, err)
 	}
-	if err := writeWhole(filepath.Join(w.Dir(), MixFile), b); err != nil {
+	if err := WriteWhole(filepath.Join(w.Dir(), MixFile), b); err != nil {
 		return Mixture{}, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	return m, w.Commit()

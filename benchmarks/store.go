@@ -193,11 +193,11 @@ func Save(dir string, tasks []*milepost.Task) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	return milepost.Wrap(op, milepost.KindUnavailable, writeWhole(filepath.Join(dir, TasksFile), buf.Bytes()))
+	return milepost.Wrap(op, milepost.KindUnavailable, WriteWhole(filepath.Join(dir, TasksFile), buf.Bytes()))
 }
 
-// writeWhole writes a file under a temporary name, syncs it and renames it into place.
-func writeWhole(path string, data []byte) (err error) {
+// WriteWhole writes a file under a temporary name, syncs it and renames it into place. Errors are the system's.
+func WriteWhole(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err

@@ -114,21 +114,8 @@ func (f *Folder) writeJSON(name string, v any) error {
 	return f.writeFile(name, append(b, '\n'))
 }
 
-// writeFile writes, syncs and renames, so that a reader sees the old file or the new one.
 func (f *Folder) writeFile(name string, data []byte) error {
-	op := "orchestrator: write " + name
-	path := f.Path(name)
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	return milepost.Wrap(op, milepost.KindUnavailable, err)
+	return milepost.Wrap("orchestrator: write "+name, milepost.KindUnavailable, WriteWhole(f.Path(name), data))
 }
 
 // EpisodeRecord is one line of an episode file.

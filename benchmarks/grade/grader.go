@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/predictions"
 )
 
@@ -281,18 +282,5 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return milepost.Wrap(op, milepost.KindInternal, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Sync(), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	return nil
+	return milepost.Wrap(op, milepost.KindUnavailable, benchmarks.WriteWhole(path, b))
 }

@@ -3,11 +3,9 @@ package report
 import (
 	"bytes"
 	_ "embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -50,16 +48,7 @@ func Write(f *orchestrator.Folder, path string) error {
 	if path == "" {
 		path = f.Path("report.html")
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".report-*")
-	if err != nil {
-		return milepost.Wrap(op, milepost.KindUnavailable, err)
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(buf.Bytes())
-	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	return milepost.Wrap(op, milepost.KindUnavailable, err)
+	return milepost.Wrap(op, milepost.KindUnavailable, orchestrator.WriteWhole(path, buf.Bytes()))
 }
 
 // Render writes the page.
