@@ -88,6 +88,18 @@ type Step struct {
 	ToolTime   time.Duration `json:"tool_time"`
 }
 
+// Sampled returns the number of tokens that the policy sampled in the step.
+func (s *Step) Sampled() int { return s.TokenEnd - s.TokenStart }
+
+// Sampled returns the number of tokens that the policy sampled in the episode.
+func (e *Episode) Sampled() int {
+	n := 0
+	for i := range e.Steps {
+		n += e.Steps[i].Sampled()
+	}
+	return n
+}
+
 // Violation is why a call was not valid; each earns the format term f = -1.
 type Violation string
 

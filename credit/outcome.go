@@ -1,7 +1,5 @@
 package credit
 
-import "github.com/milepost-rl/milepost"
-
 // OutcomeReward is the reward that a graded episode brings to the estimator: its outcome by Config.Outcome, with
 // LimitReward in place of 1 where a limit stopped a resolved episode, plus the length terms of Config.Overlong. The caller
 // sets Episode.Outcome.Reward to it. An untrusted verdict has no potential: the reward is then 0.
@@ -30,7 +28,7 @@ type LimitNote struct {
 // ExplainReward computes [Engine.OutcomeReward] and says how.
 func (e *Engine) ExplainReward(in Input) RewardNote {
 	ep := in.Episode
-	n := RewardNote{Source: e.cfg.Outcome, Tokens: sampledTokens(ep), Turns: len(ep.Steps)}
+	n := RewardNote{Source: e.cfg.Outcome, Tokens: ep.Sampled(), Turns: len(ep.Steps)}
 	switch {
 	case e.cfg.Outcome == OutcomePotential:
 		n.Outcome = e.finalPotential(in)
@@ -53,13 +51,4 @@ func (e *Engine) finalPotential(in Input) float64 {
 	v.reset(p, &e.cfg.Milestone)
 	phi, _, _ := v.step(in.Episode.Outcome.Verdict)
 	return phi
-}
-
-// sampledTokens is the length of an episode as the length terms count it: tokens that the policy sampled.
-func sampledTokens(ep *milepost.Episode) int {
-	n := 0
-	for _, s := range ep.Steps {
-		n += s.TokenEnd - s.TokenStart
-	}
-	return n
 }

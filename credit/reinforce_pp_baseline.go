@@ -36,7 +36,7 @@ func (e *Engine) Whiten(inputs []Input, r *Result) error {
 	for i, c := range r.Episodes {
 		for t := range c.Steps {
 			s := &inputs[i].Episode.Steps[t]
-			n := float64(max(0, s.TokenEnd-s.TokenStart))
+			n := float64(max(0, s.Sampled()))
 			values, tokens = append(values, c.Steps[t].AOut), append(tokens, n)
 		}
 	}

@@ -37,9 +37,7 @@ func summarise(name string, eps []*milepost.Episode) Evaluation {
 		out.Graded++
 		out.Tasks[ep.Task] = append(out.Tasks[ep.Task], indicator(ep.Outcome.Resolved))
 		turns += float64(len(ep.Steps))
-		for _, s := range ep.Steps {
-			tokens += float64(s.TokenEnd - s.TokenStart)
-		}
+		tokens += float64(ep.Sampled())
 	}
 	out.Turns, out.Tokens = ratio(turns, float64(out.Graded)), ratio(tokens, float64(out.Graded))
 	rates := out.taskRates()

@@ -189,9 +189,7 @@ func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.
 func sampledTokens(eps []*milepost.Episode) int64 {
 	n := int64(0)
 	for _, ep := range eps {
-		for _, s := range ep.Steps {
-			n += int64(s.TokenEnd - s.TokenStart)
-		}
+		n += int64(ep.Sampled())
 	}
 	return n
 }

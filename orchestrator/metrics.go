@@ -34,10 +34,10 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 		resolved += indicator(ep.Outcome.Resolved)
 		submitted += indicator(ep.Stop == milepost.StopSubmit)
 		steps += float64(len(ep.Steps))
+		sampled += float64(ep.Sampled())
 		edited += indicator(slices.ContainsFunc(ep.Steps, func(s milepost.Step) bool { return len(s.Changed) > 0 }))
 		for i, s := range ep.Steps {
 			invalid += indicator(!s.Valid)
-			sampled += float64(s.TokenEnd - s.TokenStart)
 			if s.Probe != nil {
 				probes++
 				trusted += indicator(s.Probe.Trusted)
