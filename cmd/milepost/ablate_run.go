@@ -183,8 +183,7 @@ func (w *workshop) serve(ctx context.Context, cfg configs.Run, model string) err
 			return err
 		}
 	}
-	w.p.line("starting vLLM (one to two minutes on two cores)")
-	w.serving, err = startServing(ctx, cfg, model, w.logs, func(text string) { w.p.line("%s", text) })
+	w.serving, err = serve(ctx, cfg, model, w.logs, w.p)
 	w.fits = string(fits)
 	return err
 }

@@ -167,10 +167,7 @@ func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, 
 	if model == "" {
 		model = cfg.Model
 	}
-	if len(cfg.Server.URLs) == 0 {
-		p.line("starting vLLM (one to two minutes on two cores)")
-	}
-	s, err := startServing(ctx, cfg, absolute(model), filepath.Join(dir, "logs"), func(text string) { p.line("%s", text) })
+	s, err := serve(ctx, cfg, absolute(model), filepath.Join(dir, "logs"), p)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -70,6 +70,14 @@ func (s *serving) settle(err error) {
 	s.readyOnce.Do(func() { s.readyErr = err; close(s.ready) })
 }
 
+// serve is startServing, with the wait for a server of our own announced.
+func serve(ctx context.Context, cfg configs.Run, model, dir string, p *progress) (*serving, error) {
+	if len(cfg.Server.URLs) == 0 {
+		p.line("starting vLLM (one to two minutes on two cores)")
+	}
+	return startServing(ctx, cfg, model, dir, func(text string) { p.line("%s", text) })
+}
+
 // startServing starts the server (or takes the configured URLs) with the given model and returns at once; waitReady
 // waits until it serves.
 func startServing(ctx context.Context, cfg configs.Run, model, dir string, say func(string)) (*serving, error) {

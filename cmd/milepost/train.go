@@ -163,10 +163,7 @@ func newRunner(cfg configs.Run, folder *orchestrator.Folder, split orchestrator.
 // start starts what the caller has not: the server, and beside it the trainer, which becomes the canary's judge.
 func (m *machinery) start(ctx context.Context, cfg configs.Run, p *progress, logs string) (err error) {
 	if m.serving == nil {
-		if len(cfg.Server.URLs) == 0 {
-			p.line("starting vLLM (one to two minutes on two cores)")
-		}
-		if m.serving, err = startServing(ctx, cfg, cfg.Model, logs, func(s string) { p.line("%s", s) }); err != nil {
+		if m.serving, err = serve(ctx, cfg, cfg.Model, logs, p); err != nil {
 			return err
 		}
 	}
