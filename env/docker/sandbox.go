@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -256,9 +255,8 @@ func (s *sandbox) Close() error {
 		_ = s.attached.Close() // never fails
 	}
 	s.killAll()
-	if err != nil {
-		return errors.Join(err)
+	if err == nil {
+		s.e.forget(s)
 	}
-	s.e.forget(s)
-	return nil
+	return err
 }
