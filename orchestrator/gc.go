@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -20,10 +19,10 @@ type Removed struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// GC applies the retention to a run that is not going: it holds the journal meanwhile, and a run that is going is an
-// error of kind conflict. What the journal says a resume needs stays, whatever its age. With dry nothing is removed.
-// Removed says what was, or would be, removed.
-func (f *Folder) GC(keep Retention, dry bool, now func() time.Time) (removed []Removed, err error) {
+// GC applies the retention to a run that is not going: it holds folder and journal meanwhile, and a run that is going is
+// an error of kind conflict. What the journal says a resume needs stays, whatever its age. The journal is not written, so
+// a torn end stays for the run itself to find. With dry nothing is removed. Removed says what was, or would be, removed.
+func (f *Folder) GC(keep Retention, dry bool) (removed []Removed, err error) {
 	const op = "orchestrator: gc"
 	if err := keep.Validate(); err != nil {
 		return nil, err
@@ -37,7 +36,12 @@ func (f *Folder) GC(keep Retention, dry bool, now func() time.Time) (removed []R
 	} else if h.Schema != SchemaVersion {
 		return nil, milepost.E(op, milepost.KindInvalid, "%s has schema %d; this program reads %d", f.Dir, h.Schema, SchemaVersion)
 	}
-	j, _, _, err := journal.Open(path, now)
+	release, err := Lock(f.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, milepost.Wrap(op, milepost.KindUnavailable, release())) }()
+	j, err := journal.Hold(path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,13 @@
 package orchestrator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -30,7 +30,7 @@ func TestGC(t *testing.T) {
 	}
 	f := r.folder
 	keep := Retention{Checkpoints: 1, Weights: 1, Batches: 2}
-	if _, err := f.GC(keep, true, time.Now); milepost.KindOf(err) != milepost.KindConflict {
+	if _, err := f.GC(keep, true); milepost.KindOf(err) != milepost.KindConflict {
 		t.Fatalf("gc of a run in use: %v", err)
 	}
 	if err := r.Close(); err != nil {
@@ -40,9 +40,18 @@ func TestGC(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(f.Checkpoint(5), 0o755), os.WriteFile(f.Path("checkpoints", "u0005", "x"), make([]byte, 10), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "batches/u0001.arrow batches/u0002.arrow checkpoints/u0003 weights/v0003"
+	// Others left a torn line and half a batch.
+	if err := os.WriteFile(f.Path("batches", "u0004.arrow.tmp-17"), []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tear(t, f.Path("journal.jsonl"))
+	journalBefore, err := os.ReadFile(f.Path("journal.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "batches/u0001.arrow batches/u0002.arrow batches/u0004.arrow.tmp-17 checkpoints/u0003 weights/v0003"
 	before := list(t, f)
-	dry, err := f.GC(keep, true, time.Now)
+	dry, err := f.GC(keep, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +61,7 @@ func TestGC(t *testing.T) {
 	if got := list(t, f); !slices.Equal(got, before) {
 		t.Errorf("a dry run changed the folder: %v", got)
 	}
-	done, err := f.GC(keep, false, time.Now)
+	done, err := f.GC(keep, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +71,20 @@ func TestGC(t *testing.T) {
 	if got := list(t, f); slices.Contains(got, "checkpoints/u0003") || !slices.Contains(got, "checkpoints/u0004") {
 		t.Errorf("left: %v", got)
 	}
-	if again, err := f.GC(keep, false, time.Now); err != nil || len(again) != 0 {
+	if after, err := os.ReadFile(f.Path("journal.jsonl")); err != nil || !bytes.Equal(after, journalBefore) {
+		t.Errorf("gc changed the journal (%d bytes, %d before): %v", len(after), len(journalBefore), err)
+	}
+	release, err := Lock(f.Dir) // as one who is starting servers for the run does, before the journal is open
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.GC(keep, true); milepost.KindOf(err) != milepost.KindConflict {
+		t.Errorf("gc of a folder that is held: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := f.GC(keep, false); err != nil || len(again) != 0 {
 		t.Errorf("a second gc: %v, %v", again, err)
 	}
 	run, err := os.ReadFile(f.Path("run.json"))
@@ -72,7 +94,7 @@ func TestGC(t *testing.T) {
 	if err := os.WriteFile(f.Path("run.json"), []byte(`{"schema": 9}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.GC(keep, true, time.Now); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "schema 9") {
+	if _, err := f.GC(keep, true); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "schema 9") {
 		t.Errorf("another schema: %v", err)
 	}
 	if err := os.WriteFile(f.Path("run.json"), run, 0o644); err != nil {
@@ -81,6 +103,19 @@ func TestGC(t *testing.T) {
 	again := newTestRun(t, dir, &world{started: map[string]int{}}, 1)
 	if err := errors.Join(again.Run(context.Background()), again.Close()); err != nil {
 		t.Errorf("the run after gc: %v", err)
+	}
+}
+
+// tear appends half a line, as a crash inside a write leaves it.
+func tear(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString(`{"seq":`)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -101,13 +136,13 @@ func list(t *testing.T, f *Folder) []string {
 
 func TestGCNeedsARun(t *testing.T) {
 	f := &Folder{Dir: t.TempDir()}
-	if _, err := f.GC(DefaultRetention(), false, time.Now); milepost.KindOf(err) != milepost.KindNotFound {
+	if _, err := f.GC(DefaultRetention(), false); milepost.KindOf(err) != milepost.KindNotFound {
 		t.Errorf("no journal: %v", err)
 	}
 	if _, err := os.Stat(f.Path("journal.jsonl")); err == nil {
 		t.Error("gc made a journal")
 	}
-	if _, err := f.GC(Retention{}, false, time.Now); milepost.KindOf(err) != milepost.KindInvalid {
+	if _, err := f.GC(Retention{}, false); milepost.KindOf(err) != milepost.KindInvalid {
 		t.Errorf("a retention out of range: %v", err)
 	}
 }

@@ -26,12 +26,20 @@ func Lock(dir string) (release func() error, err error) {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder, _ := io.ReadAll(io.LimitReader(f, 32)) // only for the message
-		return nil, errors.Join(milepost.E(op, milepost.KindConflict, "%s is in use by process %s; is this run already going? Wait for it, or give another run.dir",
-			dir, strings.TrimSpace(string(holder))), f.Close())
+		return nil, errors.Join(milepost.E(op, milepost.KindConflict, "%s is in use by %s; is this run already going? Wait for it, or give another run.dir",
+			dir, holder(f)), f.Close())
 	}
 	if err := f.Truncate(0); err == nil { // a full disk: the lock holds all the same, only without a name
 		_, _ = fmt.Fprintln(f, os.Getpid())
 	}
 	return f.Close, nil
+}
+
+// holder names the process that wrote itself into the lock file, for messages.
+func holder(f io.Reader) string {
+	b, _ := io.ReadAll(io.LimitReader(f, 32))
+	if pid := strings.TrimSpace(string(b)); pid != "" {
+		return "process " + pid
+	}
+	return "another process"
 }

@@ -66,6 +66,7 @@ func (f *Folder) Surplus(keep Retention, versions ...int32) []string {
 	for _, dir := range []string{"checkpoints", "weights"} {
 		gone = append(gone, f.list(dir, "*.tmp")...)
 	}
+	gone = append(gone, f.list("batches", "*.tmp-*")...) // of a process that died in the middle of writing
 	return gone
 }
 

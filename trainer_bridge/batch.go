@@ -135,6 +135,9 @@ func WriteBatch(path string, rows []Row) (string, error) {
 	}
 	defer os.Remove(tmp.Name()) // nothing is left where the rename did not happen
 	sum, err := writeRecord(tmp, record)
+	if err == nil {
+		err = tmp.Chmod(0o644) // as every other file of a run: a trainer may be another user
+	}
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +28,7 @@ func newGCCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed, err := f.GC(keep, dry, time.Now)
+			removed, err := f.GC(keep, dry)
 			if err != nil {
 				return err
 			}

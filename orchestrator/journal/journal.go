@@ -54,18 +54,15 @@ type Journal struct {
 // last line that were cut off. A journal that another process holds is an error of kind conflict.
 func Open(path string, now func() time.Time) (j *Journal, records []Record, torn int64, err error) {
 	const op = "journal: open"
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := hold(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
-		return nil, nil, 0, milepost.Wrap(op, milepost.KindUnavailable, err)
+		return nil, nil, 0, err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
 		}
 	}()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, nil, 0, milepost.E(op, milepost.KindConflict, "%s is in use by another process; is this run already going?", path)
-	}
 	records, good, err := read(f, path)
 	if err != nil {
 		return nil, nil, 0, err
@@ -83,6 +80,23 @@ func Open(path string, now func() time.Time) (j *Journal, records []Record, torn
 		return nil, nil, 0, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	return &Journal{f: f, seq: uint64(len(records)), size: good, now: now}, records, end - good, nil
+}
+
+// Hold keeps everybody from opening the journal at path until it is closed, and neither reads nor changes it. A journal
+// that another process holds is an error of kind conflict.
+func Hold(path string) (io.Closer, error) { return hold(path, os.O_RDWR) }
+
+func hold(path string, flag int) (*os.File, error) {
+	const op = "journal: open"
+	f, err := os.OpenFile(path, flag, 0o644)
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, milepost.E(op, milepost.KindConflict, "%s is in use by another process; is this run already going?", path)
+	}
+	return f, nil
 }
 
 // Read returns the records of the journal at path without taking it; a torn last line is left out.
