@@ -141,6 +141,9 @@ func replaceDir(dir string, write func(string) error) error {
 // runPush serves the weights of a version.
 func (r *Runner) runPush(ctx context.Context, version int32, load bool) completion {
 	metrics, err := r.push(ctx, version, load)
+	if err == nil && !load { // the best weights, pushed again at the end, leave the figures of their first push
+		err = r.recordMetrics(int(version), metrics)
+	}
 	if err != nil {
 		return completion{err: err}
 	}
@@ -166,7 +169,7 @@ func (r *Runner) push(ctx context.Context, version int32, load bool) (map[string
 		return nil, err
 	}
 	metrics["time_push_s"] = r.deps.Now().Sub(start).Seconds()
-	return metrics, r.recordMetrics(int(version), metrics)
+	return metrics, nil
 }
 
 // weights returns the directory of a version's weights; version 0 is the model that the run began with.

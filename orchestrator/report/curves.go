@@ -44,6 +44,11 @@ var panels = []panel{
 		{title: "Explained variance", note: "of the returns, by the values before the update; 1 is perfect", metrics: []string{"explained_variance"}},
 		{title: "Value clip fraction", note: "share of trained tokens", metrics: []string{"value_clipfrac"}},
 	}},
+	{title: "Dynamic sampling", only: "groups_sampled", curves: []curve{
+		{title: "Groups", note: "dispatched for the update; the others were kept", metrics: []string{"groups_sampled", "groups_rejected", "groups_cancelled"}, labels: []string{"dispatched", "without signal", "cancelled"}},
+		{title: "Rounds", note: "times that groups were dispatched for the update", metrics: []string{"sampling_rounds"}},
+		{title: "Retired tasks", note: "so far in the run", metrics: []string{"tasks_retired"}},
+	}},
 	{title: "Agent", curves: []curve{
 		{title: "Invalid calls", note: "share of steps", metrics: []string{"invalid_calls"}},
 		{title: "Turns", note: "mean an episode", metrics: []string{"turns_mean"}},
