@@ -2,6 +2,7 @@ package milepost
 
 import (
 	"fmt"
+	"slices"
 )
 
 // TestState is the state of one test in one run of a task's tests.
@@ -79,6 +80,25 @@ func (r *TestReport) UnmarshalText(text []byte) error {
 
 // AllPassed reports whether every test passed; false for an empty report.
 func (r TestReport) AllPassed() bool { return len(r) > 0 && r.Count(Passed) == len(r) }
+
+// Passes reports whether every test of the task that is not flaky passed; false where the report is not one over the
+// task's tests or no test counts.
+func (t *Task) Passes(r TestReport) bool {
+	if len(r) != len(t.Tests) {
+		return false
+	}
+	counted := 0
+	for i, s := range r {
+		if slices.Contains(t.Flaky, t.Tests[i]) {
+			continue
+		}
+		if s != Passed {
+			return false
+		}
+		counted++
+	}
+	return counted > 0
+}
 
 // Count returns how many tests are in the given state.
 func (r TestReport) Count(s TestState) int {

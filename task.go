@@ -39,6 +39,9 @@ type Task struct {
 
 	FailToPass []string `json:"fail_to_pass"` // the task maker's claim, found by execution; credit uses its own baseline
 	PassToPass []string `json:"pass_to_pass"`
+	// Flaky are tests of Tests whose state differed between runs on one tree, by the task's certificate. Reports keep them;
+	// potentials and the verdict of training do not count them.
+	Flaky []string `json:"flaky,omitempty"`
 
 	Grading *Grading `json:"grading,omitempty"` // how a data set judges a patch; nil: Test is run and every target passes
 	Origin  *Origin  `json:"origin,omitempty"`  // the row of a data set the task was imported from; nil for made tasks
@@ -106,4 +109,8 @@ type TestCommand struct {
 	Resident string            `json:"resident,omitempty"` // "unittest": a resident process may run them; "" = a fresh process each time
 	Env      map[string]string `json:"env,omitempty"`
 	Timeout  time.Duration     `json:"timeout"` // nanoseconds on disk; 0 = the configured default
+
+	// Hidden are files that the tests see and the agent does not: path relative to the root, to content. They are written
+	// over the tree's copy before each run, so no tree id, change or reference patch knows them.
+	Hidden map[string]string `json:"hidden,omitempty"`
 }

@@ -115,6 +115,11 @@ func checkTests(t *milepost.Task) error {
 	if t.Test.Resident != "" && t.Test.Resident != "unittest" {
 		return fmt.Errorf(`field test.resident: %q is not "unittest" or ""`, t.Test.Resident)
 	}
+	for p := range t.Test.Hidden {
+		if !localPath(p) {
+			return fmt.Errorf("field test.hidden: %q is not a clean path relative to the repository", p)
+		}
+	}
 	if t.Test.Timeout < 0 {
 		return fmt.Errorf("field test.timeout: %d is negative", t.Test.Timeout)
 	}
@@ -131,6 +136,11 @@ func checkTests(t *milepost.Task) error {
 
 // checkSides holds fail_to_pass and pass_to_pass against tests: each names tests of the task, none names one twice.
 func checkSides(t *milepost.Task) error {
+	for _, id := range t.Flaky {
+		if _, ok := slices.BinarySearch(t.Tests, id); !ok {
+			return fmt.Errorf("field flaky: %q is not in tests", id)
+		}
+	}
 	seen := map[string]string{}
 	for _, side := range []struct {
 		field string

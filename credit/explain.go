@@ -1,6 +1,10 @@
 package credit
 
-import "github.com/milepost-rl/milepost"
+import (
+	"slices"
+
+	"github.com/milepost-rl/milepost"
+)
 
 // Explanations: what the rules saw and did, for a person. They walk the same code as [Engine.Assign], so they cannot
 // say something else; the numbers themselves are Assign's.
@@ -159,6 +163,9 @@ func (n *namer) compare(probe *milepost.Probe) (fixed, broken []int) {
 		n.passing = make([]bool, len(probe.Report))
 	}
 	for i, s := range probe.Report {
+		if slices.Contains(n.plan.task.Flaky, n.plan.task.Tests[i]) {
+			continue
+		}
 		was := n.passing[i]
 		is := s == milepost.Passed
 		if n.p2p[i] {

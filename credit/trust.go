@@ -2,6 +2,7 @@ package credit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/milepost-rl/milepost"
 )
@@ -37,6 +38,9 @@ func newPlan(m Milestone, task *milepost.Task, baseline *milepost.Probe) (*plan,
 	}
 	p.baseline = true
 	for i, s := range baseline.Report {
+		if slices.Contains(task.Flaky, task.Tests[i]) {
+			continue // on neither side: its state says nothing of the tree
+		}
 		if s == milepost.Passed {
 			p.passed++
 			p.p2p = append(p.p2p, int32(i))

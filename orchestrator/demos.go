@@ -80,7 +80,7 @@ func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[st
 		return nil, err
 	}
 	for _, ep := range out {
-		grade(ep)
+		grade(ep, tasks[ep.Task])
 	}
 	return out, nil
 }

@@ -88,7 +88,7 @@ func TestAcceptWaitsForBaselinesWithinTheBarrier(t *testing.T) {
 	if err := errors.Join(err, w.Fill(ctx, []*milepost.Episode{ep}, 0)); err != nil {
 		t.Fatal(err)
 	}
-	grade(ep)
+	grade(ep, tasks["a"])
 	eps := []*milepost.Episode{ep}
 	if kept, err := Accept(ctx, AcceptImproved, eps, tasks, w, engine, time.Second); err != nil || len(kept) != 1 {
 		t.Errorf("with a baseline: %d kept, %v", len(kept), err)

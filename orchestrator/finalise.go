@@ -10,9 +10,9 @@ import (
 	"github.com/milepost-rl/milepost/credit"
 )
 
-// grade turns the verdict probe into the outcome. A verdict that infrastructure kept from us makes the episode an
+// grade turns the verdict probe into the outcome; flaky tests do not count. A verdict that infrastructure kept from us makes the episode an
 // infrastructure failure, never a wrong answer; what the agent's own tree did to the tests is a wrong answer.
-func grade(ep *milepost.Episode) {
+func grade(ep *milepost.Episode, task *milepost.Task) {
 	if ep.Status != milepost.EpisodeCompleted && ep.Status != milepost.EpisodeLimit {
 		return
 	}
@@ -26,7 +26,7 @@ func grade(ep *milepost.Episode) {
 		return
 	}
 	ep.Outcome.Graded = true
-	ep.Outcome.Resolved = v.Trusted && v.Report.AllPassed()
+	ep.Outcome.Resolved = v.Trusted && task.Passes(v.Report)
 	ep.Outcome.Reward = indicator(ep.Outcome.Resolved)
 }
 
@@ -80,7 +80,7 @@ func (r *Runner) runEvaluate(ctx context.Context, c Command) completion {
 	}
 	records := make([]EpisodeRecord, len(eps))
 	for i, ep := range eps {
-		grade(ep)
+		grade(ep, r.tasks[ep.Task])
 		records[i] = EpisodeRecord{Episode: ep, Purpose: Purpose(c.Eval)}
 	}
 	if err := r.folder.WriteEpisodes(c.Eval, records); err != nil {
@@ -160,8 +160,8 @@ func (r *Runner) inputs(ctx context.Context, eps []*milepost.Episode) ([]credit.
 	baselines := map[string]*milepost.Probe{}
 	inputs := make([]credit.Input, len(eps))
 	for i, ep := range eps {
-		grade(ep)
 		task := r.tasks[ep.Task]
+		grade(ep, task)
 		b, ok := baselines[ep.Task]
 		if !ok {
 			var err error

@@ -30,7 +30,7 @@ func TestGrade(t *testing.T) {
 		"never asked to the end": {&milepost.Probe{}, false, false},
 	} {
 		ep := &milepost.Episode{Status: milepost.EpisodeCompleted, Outcome: milepost.Outcome{Verdict: c.verdict}}
-		grade(ep)
+		grade(ep, &milepost.Task{Tests: []string{"t"}})
 		status := milepost.EpisodeCompleted
 		if !c.graded {
 			status = milepost.EpisodeInfra
@@ -88,6 +88,26 @@ func TestKeptGroups(t *testing.T) {
 	} {
 		if got := keptGroups(criterion, inputs, credits); !maps.Equal(got, want) {
 			t.Errorf("%s keeps %v, want %v", criterion, got, want)
+		}
+	}
+}
+
+// TestFlakyTestsDecideNothing: a test that the certificate found flaky may fail, and may not alone make a task resolved.
+func TestFlakyTestsDecideNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		report   milepost.TestReport
+		flaky    []string
+		resolved bool
+	}{
+		"the flaky one fails":     {milepost.TestReport{milepost.Failed, milepost.Passed}, []string{"a"}, true},
+		"another fails":           {milepost.TestReport{milepost.Passed, milepost.Failed}, []string{"a"}, false},
+		"nothing else is counted": {milepost.TestReport{milepost.Passed, milepost.Passed}, []string{"a", "b"}, false},
+	} {
+		ep := &milepost.Episode{Status: milepost.EpisodeCompleted,
+			Outcome: milepost.Outcome{Verdict: &milepost.Probe{Status: milepost.ProbeCompleted, Trusted: true, Report: c.report}}}
+		grade(ep, &milepost.Task{Tests: []string{"a", "b"}, Flaky: c.flaky})
+		if ep.Outcome.Resolved != c.resolved {
+			t.Errorf("%s: resolved %v", name, ep.Outcome.Resolved)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestLateVerdictsGetFurtherBarriers(t *testing.T) {
 		if err := fillProbes(context.Background(), p, []*milepost.Episode{ep}, time.Second); err != nil {
 			t.Fatal(err)
 		}
-		grade(ep)
+		grade(ep, &milepost.Task{Tests: []string{"t"}})
 		if ep.Outcome.Graded != graded || ep.Outcome.Verdict.ID != "e/verdict" || p.barriers != min(need, verdictChances) {
 			t.Errorf("verdict at barrier %d: graded %v after %d barriers, want %v", need, ep.Outcome.Graded, p.barriers, graded)
 		}
