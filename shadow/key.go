@@ -39,7 +39,8 @@ func newTaskPrint(t *milepost.Task) (*taskPrint, error) {
 	ident, err := json.Marshal(struct {
 		Image, Format, Resident string
 		Argv, Env, Tests        []string
-	}{t.Image, t.Test.Format, t.Test.Resident, t.Test.Argv, env, t.Tests})
+		Hidden                  map[string]string `json:",omitempty"` // JSON sorts the keys
+	}{t.Image, t.Test.Format, t.Test.Resident, t.Test.Argv, env, t.Tests, t.Test.Hidden})
 	if err != nil {
 		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
 	}

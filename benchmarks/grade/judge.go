@@ -114,7 +114,7 @@ func ruleOf(t *milepost.Task) (rule, error) {
 // parserOf finds the parser of a task's log: the one its data set names, that of its repository, or for Milepost's own
 // tasks the format of the test command. Data sets whose repositories are not known and that name none print pytest -rA.
 func parserOf(t *milepost.Task) (func(string) (*logs.Results, error), error) {
-	if t.Grading == nil {
+	if own(t) {
 		return func(log string) (*logs.Results, error) { return ownFormat(t, log) }, nil
 	}
 	name := t.Grading.LogParser

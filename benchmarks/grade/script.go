@@ -18,11 +18,18 @@ const gradingMount = "/milepost-grading"
 // verdict, so for Milepost's own tasks they are removed where the base has none.
 var planted = []string{"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"}
 
+// own reports whether a task is of Milepost's own making, run by its test command: a repair, or a generation task, whose
+// grading says no more than that the share of its tests counts.
+func own(t *milepost.Task) bool {
+	g := t.Grading
+	return g == nil || t.Origin == nil && g.Rule == milepost.GradeRate && g.Script == "" && len(g.Commands) == 0 && len(t.Test.Argv) > 0
+}
+
 // Script is the evaluation of a task as a bash script: it brings the tests to their state, runs them between the
 // markers, and writes their exit code behind. root is the repository as the script sees it. It is a pure function.
 func Script(t *milepost.Task, root string) string {
 	switch {
-	case t.Grading == nil:
+	case own(t):
 		return ownScript(t, root)
 	case t.Grading.Script != "":
 		return recordExitCode(t.Grading.Script)
@@ -54,12 +61,16 @@ func ownScript(t *milepost.Task, root string) string {
 	var b strings.Builder
 	b.WriteString("cd " + quote(root) + " || exit 1\n")
 	b.WriteString(restore(t.Protected, "HEAD"))
+	for _, name := range slices.Sorted(maps.Keys(t.Test.Hidden)) {
+		fmt.Fprintf(&b, "rm -rf -- %s\n", quote(name))
+	}
 	specs := make([]string, len(planted))
 	for i, name := range planted {
 		specs[i] = ":(glob)**/" + name
 	}
 	fmt.Fprintf(&b, "git ls-files -z --cached --others -- %s | while IFS= read -r -d '' f; do\n"+
 		"  git cat-file -e \"HEAD:$f\" 2>/dev/null || rm -fv -- \"$f\"\ndone\n", quoteAll(specs))
+	b.WriteString(writeFiles(t.Test.Hidden))
 	fmt.Fprintf(&b, "errors=$(mktemp)\necho %s\n%s 2>\"$errors\"\ncode=$?\necho\ncat \"$errors\"\necho\necho %s\necho \"%s: $code\"\n",
 		quote(StartMarker), quoteAll(t.Test.Argv), quote(EndMarker), exitCodeMarker)
 	return b.String()
@@ -102,10 +113,7 @@ func dataSetScript(t *milepost.Task, root string) string {
 		}
 	}
 	b.WriteString(unpack(g))
-	for _, name := range slices.Sorted(maps.Keys(g.Files)) {
-		fmt.Fprintf(&b, "mkdir -p -- %s && base64 -d > %s <<'MILEPOST_FILE'\n%s\nMILEPOST_FILE\n", quote(path.Dir(name)), quote(name),
-			base64.StdEncoding.EncodeToString([]byte(g.Files[name])))
-	}
+	b.WriteString(writeFiles(g.Files))
 	for _, c := range g.Setup {
 		b.WriteString(c + "\n")
 	}
@@ -114,6 +122,16 @@ func dataSetScript(t *milepost.Task, root string) string {
 		b.WriteString(c + "\nlast=$?; [ $last -eq 0 ] || code=$last\n")
 	}
 	fmt.Fprintf(&b, ": %s\necho \"%s: $code\"\n", quote(EndMarker), exitCodeMarker)
+	return b.String()
+}
+
+// writeFiles writes text files, in the order of their paths.
+func writeFiles(files map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&b, "mkdir -p -- %s && base64 -d > %s <<'MILEPOST_FILE'\n%s\nMILEPOST_FILE\n", quote(path.Dir(name)), quote(name),
+			base64.StdEncoding.EncodeToString([]byte(files[name])))
+	}
 	return b.String()
 }
 

@@ -15,20 +15,20 @@ import (
 const maxTestLog = 128 << 20
 
 // fresh runs the task's command in a sandbox of its own, whose workspace is the base (with .git) and the delta.
-func (r *Runner) fresh(ctx context.Context, task *milepost.Task, base *repo.Base, delta []milepost.TreeChange) (Outcome, error) {
+func (r *Runner) fresh(ctx context.Context, task *milepost.Task, base *repo.Base, changes overlay) (Outcome, error) {
 	sandbox, err := r.env.Create(ctx, env.Spec{Name: "test " + task.ID, Base: base.Dir, Image: task.Image, Limits: r.cfg.Limits})
 	if err != nil {
 		return Outcome{}, err
 	}
-	out, err := r.runFresh(ctx, sandbox, task, base, delta)
+	out, err := r.runFresh(ctx, sandbox, task, base, changes)
 	if closeErr := sandbox.Close(ctx); err == nil {
 		err = closeErr
 	}
 	return out, err
 }
 
-func (r *Runner) runFresh(ctx context.Context, sandbox *env.Sandbox, task *milepost.Task, base *repo.Base, delta []milepost.TreeChange) (Outcome, error) {
-	if err := writeDelta(ctx, sandbox, base, delta, r.blobs); err != nil {
+func (r *Runner) runFresh(ctx context.Context, sandbox *env.Sandbox, task *milepost.Task, base *repo.Base, changes overlay) (Outcome, error) {
+	if err := writeDelta(ctx, sandbox, base, changes.delta, changes.blobs(r.blobs)); err != nil {
 		return Outcome{}, err
 	}
 	limits := r.cfg.Limits

@@ -57,21 +57,21 @@ var errDied = errors.New("the resident process died")
 
 // resident runs the tests in a resident process. One that dies under a run is replaced and the run repeated; a run under
 // which two die (the tested code kills or stops its parent) gets a process of its own, which has no such parent.
-func (r *Runner) resident(ctx context.Context, task *milepost.Task, base *repo.Base, delta []milepost.TreeChange) (Outcome, error) {
+func (r *Runner) resident(ctx context.Context, task *milepost.Task, base *repo.Base, changes overlay) (Outcome, error) {
 	for range 2 {
-		out, err := r.residentOnce(ctx, task, base, delta)
+		out, err := r.residentOnce(ctx, task, base, changes)
 		if !errors.Is(err, errDied) || ctx.Err() != nil {
 			return out, err
 		}
 	}
-	out, err := r.fresh(ctx, task, base, delta)
+	out, err := r.fresh(ctx, task, base, changes)
 	if err == nil && out.Reason == "" {
 		out.Reason = "ran in a process of its own: two resident processes died under these tests"
 	}
 	return out, err
 }
 
-func (r *Runner) residentOnce(ctx context.Context, task *milepost.Task, base *repo.Base, delta []milepost.TreeChange) (out Outcome, err error) {
+func (r *Runner) residentOnce(ctx context.Context, task *milepost.Task, base *repo.Base, changes overlay) (out Outcome, err error) {
 	s, err := r.pool.get(ctx, task.Image)
 	if err != nil {
 		return Outcome{}, err
@@ -87,7 +87,7 @@ func (r *Runner) residentOnce(ctx context.Context, task *milepost.Task, base *re
 			keep = false // the slot's end removes the directory, or says why not
 		}
 	}()
-	if err := repo.Materialise(ctx, base, delta, r.blobs, dir); err != nil {
+	if err := repo.Materialise(ctx, base, changes.delta, changes.blobs(r.blobs), dir); err != nil {
 		keep = true
 		return Outcome{}, err
 	}

@@ -81,7 +81,7 @@ func (r *Runner) Run(ctx context.Context, task *milepost.Task, tree string, delt
 	if r.cfg.Resident && task.Test.Resident != "" {
 		run = r.resident
 	}
-	out, err := run(ctx, task, base, delta)
+	out, err := run(ctx, task, base, withHidden(base, delta, task.Test.Hidden))
 	if ctx.Err() != nil {
 		return Outcome{}, milepost.Wrap(op, milepost.KindCanceled, context.Canceled)
 	}
