@@ -15,48 +15,20 @@ import (
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/driver"
+	"github.com/milepost-rl/milepost/env/guest"
 )
 
-// limits are those of a container as a whole.
-type limits struct {
-	memory int64 // bytes; 0: none
-	procs  int64 // 0: none
-}
-
-// limitsOf adds what is not a command's to its limits: the base, which lies in memory, and the agent.
-func limitsOf(l driver.Limits, b base) limits {
-	var out limits
-	if l.Memory > 0 {
-		out.memory = l.Memory + b.bytes + agent.OverheadMemory
-	}
+// resources are the limits in the words of an engine.
+func resources(l guest.Limits) container.Resources {
+	r := container.Resources{Memory: l.Memory, MemorySwap: l.Memory}
 	if l.Procs > 0 {
-		out.procs = int64(l.Procs) + agent.OverheadProcs
-	}
-	return out
-}
-
-func (l limits) over(o limits) limits {
-	return limits{larger(l.memory, o.memory), larger(l.procs, o.procs)}
-}
-
-// larger returns the larger limit, where 0 is none.
-func larger(a, b int64) int64 {
-	if a == 0 || b == 0 {
-		return 0
-	}
-	return max(a, b)
-}
-
-func (l limits) resources() container.Resources {
-	r := container.Resources{Memory: l.memory, MemorySwap: l.memory}
-	if l.procs > 0 {
-		r.PidsLimit = &l.procs
+		r.PidsLimit = &l.Procs
 	}
 	return r
 }
 
 // tmpfs are the mount options of the places that can be written. In all they hold less than the memory limit.
-func (e *engine) tmpfs(l driver.Limits, b base) map[string]string {
+func (e *engine) tmpfs(l driver.Limits, b guest.Base) map[string]string {
 	d := e.d
 	disk, tmp := l.Disk, d.cfg.tmpSize()
 	if l.Memory > 0 {
@@ -76,12 +48,12 @@ func (e *engine) tmpfs(l driver.Limits, b base) map[string]string {
 	}
 	temp := fmt.Sprintf("rw,exec,nosuid,nodev,mode=1777,size=%d", tmp)
 	if disk > 0 {
-		work += fmt.Sprintf(",size=%d", b.bytes+disk)
+		work += fmt.Sprintf(",size=%d", b.Bytes+disk)
 	}
 	if !e.podman.Load() { // there the number of files is bounded by their share of the memory limit alone
-		temp += fmt.Sprintf(",nr_inodes=%d", max(tmp/pageSize, pageSize))
+		temp += fmt.Sprintf(",nr_inodes=%d", max(tmp/guest.PageSize, guest.PageSize))
 		if disk > 0 {
-			work += fmt.Sprintf(",nr_inodes=%d", b.files+max(disk/pageSize, pageSize))
+			work += fmt.Sprintf(",nr_inodes=%d", b.Files+max(disk/guest.PageSize, guest.PageSize))
 		}
 	}
 	return map[string]string{agent.Workspace: work, "/tmp": temp}
@@ -104,7 +76,7 @@ func (e *engine) containerConfig(image, name string) *container.Config {
 }
 
 // hostConfig says what a container may do.
-func (e *engine) hostConfig(spec *driver.Spec, b base, volume string) *container.HostConfig {
+func (e *engine) hostConfig(spec *driver.Spec, b guest.Base, volume string) *container.HostConfig {
 	d, no := e.d, false
 	network := container.NetworkMode("none")
 	if spec.Network {
@@ -115,7 +87,7 @@ func (e *engine) hostConfig(spec *driver.Spec, b base, volume string) *container
 		SecurityOpt: []string{"no-new-privileges"}, LogConfig: container.LogConfig{Type: "none"}, Tmpfs: e.tmpfs(spec.Limits, b),
 		Runtime: d.cfg.Runtime, IpcMode: "private", RestartPolicy: container.RestartPolicy{Name: "no"},
 		Mounts:    []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: path.Dir(agent.Path), ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
-		Resources: limitsOf(spec.Limits, b).resources(),
+		Resources: resources(guest.LimitsOf(spec.Limits, b)),
 	}
 	h.ShmSize = d.cfg.tmpSize()
 	if spec.Limits.Memory > 0 {
@@ -158,7 +130,7 @@ func (e *engine) checkMounts(mounts []driver.Mount) error {
 const removeTime = time.Minute
 
 // create makes and starts one container and fills its workspace. On failure nothing is left.
-func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b base) (s *sandbox, err error) {
+func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b guest.Base) (s *sandbox, err error) {
 	if err := e.checkMounts(spec.Mounts); err != nil {
 		return nil, err
 	}
@@ -174,7 +146,7 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 	if err != nil {
 		return nil, err
 	}
-	s = &sandbox{e: e, spec: spec, id: made.ID, base: b, limits: limitsOf(spec.Limits, b), running: map[*process]struct{}{}}
+	s = &sandbox{e: e, id: made.ID}
 	e.keep(s)
 	defer func() {
 		if err != nil {
@@ -195,10 +167,12 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 		}
 		return s, goneError("start container", err)
 	}
-	if s.link, err = newLink(a, e.d.cfg.Lease); err != nil {
+	link, err := guest.NewLink(a, e.d.cfg.Lease)
+	if err != nil {
 		return s, err
 	}
-	return s, s.unpack(ctx)
+	s.Sandbox = guest.New(s, link, b, guest.LimitsOf(spec.Limits, b))
+	return s, s.Unpack(ctx)
 }
 
 // make makes a container. It cannot be cancelled: the engine would go on, and the container come to be after it was looked

@@ -7,10 +7,8 @@
 //	pool.go       which engine gets the next sandbox; what becomes of one that fails
 //	pull.go       images: one pull at a time for each, a token bucket for each registry
 //	container.go  what a container may do: limits, rights, network, mounts
-//	link.go       the one connection to a container's agent
-//	sandbox.go    driver.Sandbox: files, changes, reset, close
-//	process.go    one command, from the driver's side
-//	base.go       a base repository as a tar stream
+//	attach.go     the one connection to a container's process 1
+//	sandbox.go    driver.Sandbox: limits and close; files and commands are package guest's
 //	owner.go      labels: who made what, and whether that one is alive
 //	reaper.go     collects what a dead owner left
 //	errors.go     which failure is whose

@@ -13,6 +13,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/driver"
+	"github.com/milepost-rl/milepost/env/guest"
 )
 
 // Driver makes sandboxes on Docker engines. It may be used concurrently.
@@ -154,7 +155,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	b, err := openBase(ctx, spec.Base)
+	b, err := guest.OpenBase(ctx, spec.Base)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 
 // createOn makes a sandbox on one engine. Something it needs may have been removed by somebody since it was last used: it
 // tries once more with a fresh look.
-func (d *Driver) createOn(ctx context.Context, e *engine, spec *driver.Spec, image string, b base) (*sandbox, error) {
+func (d *Driver) createOn(ctx context.Context, e *engine, spec *driver.Spec, image string, b guest.Base) (*sandbox, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, createTime, errSlow)
 	defer cancel()
 	s, err := e.create(ctx, spec, image, b)

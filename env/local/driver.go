@@ -158,7 +158,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	return &sandbox{d: d, spec: spec, ws: ws, running: map[*running]struct{}{}}, nil
+	return &sandbox{d: d, spec: spec, ws: ws}, nil
 }
 
 // Close implements driver.Driver: it gives up the lease and removes the owner's folder.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,8 +18,7 @@ type sandbox struct {
 	spec *driver.Spec
 	ws   *workspace
 
-	mu      sync.Mutex
-	running map[*running]struct{}
+	running driver.Running[*running]
 }
 
 func (s *sandbox) Root() string {
@@ -90,29 +88,15 @@ func (s *sandbox) checkDir(dir string) error {
 	return nil
 }
 
-// killAll ends every process of the sandbox and waits for the proof.
-func (s *sandbox) killAll() {
-	s.mu.Lock()
-	left := make([]*running, 0, len(s.running))
-	for r := range s.running {
-		left = append(left, r)
-	}
-	s.mu.Unlock()
-	for _, r := range left {
-		r.Kill()
-		<-r.done
-	}
-}
-
 // Reset implements driver.Sandbox.
 func (s *sandbox) Reset(ctx context.Context) error {
-	s.killAll()
+	s.running.KillAll()
 	return s.ws.reset(ctx)
 }
 
 // Close implements driver.Sandbox.
 func (s *sandbox) Close() error {
-	s.killAll()
+	s.running.KillAll()
 	return s.ws.close()
 }
 

@@ -5,24 +5,24 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/milepost-rl/milepost/env/driver"
 )
 
-// capture reads a pipe to its end and keeps the first limit bytes; the program is never made to wait or told.
+// capture reads a pipe to its end and keeps the first bytes; the program is never made to wait or told.
 // The fields are valid after done.
 type capture struct {
-	pipe      *os.File
-	limit     int64 // 0: keep everything
-	done      chan struct{}
-	data      []byte
-	truncated bool
-	err       error
+	driver.Capped
+	pipe *os.File
+	done chan struct{}
+	err  error
 }
 
 func newCapture(pipe *os.File, limit int64) *capture {
-	c := &capture{pipe: pipe, limit: limit, done: make(chan struct{})}
+	c := &capture{Capped: driver.Capped{Limit: limit}, pipe: pipe, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		_, err := io.Copy(writerFunc(c.keep), pipe)
+		_, err := io.Copy(&c.Capped, pipe)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			c.err = err
 		}
@@ -31,17 +31,6 @@ func newCapture(pipe *os.File, limit int64) *capture {
 		}
 	}()
 	return c
-}
-
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
-
-func (c *capture) keep(p []byte) {
-	if room := c.limit - int64(len(c.data)); c.limit > 0 && int64(len(p)) > room {
-		p, c.truncated = p[:room], true
-	}
-	c.data = append(c.data, p...)
 }
 
 // wait returns once the pipe has ended. Everything that could hold its other end is dead, except where nothing is

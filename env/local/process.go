@@ -76,9 +76,7 @@ func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*
 		r.timer = time.AfterFunc(cmd.Limits.Wall, func() { r.kill(true) })
 	}
 	err = r.confine(cmd.Limits)
-	s.mu.Lock()
-	s.running[r] = struct{}{}
-	s.mu.Unlock()
+	s.running.Add(r)
 	go r.reap()
 	if err != nil {
 		r.Kill()
@@ -211,9 +209,7 @@ func (r *running) reap() {
 	}
 	r.result, r.err = r.conclude(waitErr, oom)
 	r.err = errors.Join(r.err, err)
-	r.s.mu.Lock()
-	delete(r.s.running, r)
-	r.s.mu.Unlock()
+	r.s.running.Remove(r)
 	r.s.d.spawn.release()
 	close(r.done)
 }
@@ -263,9 +259,9 @@ func (r *running) conclude(waitErr error, oom bool) (*driver.Result, error) {
 	if waitErr != nil && !errors.As(waitErr, &exitErr) {
 		return nil, fmt.Errorf("wait: %w", waitErr)
 	}
-	res := &driver.Result{OutOfMemory: oom, Duration: time.Since(r.begin), Stderr: r.stderr.data, StderrTruncated: r.stderr.truncated}
+	res := &driver.Result{OutOfMemory: oom, Duration: time.Since(r.begin), Stderr: r.stderr.Data, StderrTruncated: r.stderr.Truncated}
 	if r.stdout != nil {
-		res.Stdout, res.StdoutTruncated = r.stdout.data, r.stdout.truncated
+		res.Stdout, res.StdoutTruncated = r.stdout.Data, r.stdout.Truncated
 		if r.stdout.err != nil {
 			return nil, fmt.Errorf("standard output: %w", r.stdout.err)
 		}

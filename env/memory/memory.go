@@ -7,10 +7,8 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/milepost-rl/milepost/env/driver"
 )
@@ -53,7 +51,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	return &sandbox{d: d, base: base, Files: &Files{tree: base.clone()}, running: map[*process]struct{}{}}, nil
+	return &sandbox{d: d, base: base, Files: &Files{tree: base.clone()}}, nil
 }
 
 // sandbox implements driver.Sandbox. base is never written.
@@ -62,8 +60,7 @@ type sandbox struct {
 	d    *Driver
 	base tree
 
-	mu      sync.Mutex
-	running map[*process]struct{}
+	running driver.Running[*process]
 }
 
 func (s *sandbox) Root() string                 { return "/workspace" }
@@ -76,7 +73,7 @@ func (s *sandbox) Changes(ctx context.Context, skip func(string) bool, limit int
 	var out []driver.Change
 	for p, n := range s.tree {
 		old := s.base[p]
-		if n.mode.IsDir() || skipped(p, skip) || old != nil && gitMode(old.mode) == gitMode(n.mode) && bytes.Equal(old.data, n.data) {
+		if n.mode.IsDir() || driver.Skipped(p, skip) || old != nil && gitMode(old.mode) == gitMode(n.mode) && bytes.Equal(old.data, n.data) {
 			continue
 		}
 		if limit -= int64(len(n.data)); limit < 0 {
@@ -85,22 +82,12 @@ func (s *sandbox) Changes(ctx context.Context, skip func(string) bool, limit int
 		out = append(out, driver.Change{Path: p, Mode: gitMode(n.mode), Data: bytes.Clone(n.data)})
 	}
 	for p, n := range s.base {
-		if now := s.tree[p]; !n.mode.IsDir() && !skipped(p, skip) && (now == nil || now.mode.IsDir()) {
+		if now := s.tree[p]; !n.mode.IsDir() && !driver.Skipped(p, skip) && (now == nil || now.mode.IsDir()) {
 			out = append(out, driver.Change{Path: p, Deleted: true})
 		}
 	}
 	slices.SortFunc(out, func(a, b driver.Change) int { return strings.Compare(a.Path, b.Path) })
 	return out, ctx.Err()
-}
-
-// skipped reports whether skip holds for p or a directory above it.
-func skipped(p string, skip func(string) bool) bool {
-	for ; p != "."; p = path.Dir(p) {
-		if skip(p) {
-			return true
-		}
-	}
-	return false
 }
 
 func gitMode(m fs.FileMode) uint32 {
@@ -115,7 +102,7 @@ func gitMode(m fs.FileMode) uint32 {
 
 // Reset implements driver.Sandbox.
 func (s *sandbox) Reset(context.Context) error {
-	s.killAll()
+	s.running.KillAll()
 	s.Files.mu.Lock()
 	defer s.Files.mu.Unlock()
 	s.tree = s.base.clone()
@@ -124,6 +111,6 @@ func (s *sandbox) Reset(context.Context) error {
 
 // Close implements driver.Sandbox.
 func (s *sandbox) Close() error {
-	s.killAll()
+	s.running.KillAll()
 	return nil
 }

@@ -48,35 +48,19 @@ func (p *process) Wait() (*driver.Result, error) {
 	return p.result, p.err
 }
 
-// capped keeps the first limit bytes; 0 keeps all.
-type capped struct {
-	limit     int64
-	data      []byte
-	truncated bool
-}
-
-func (c *capped) Write(p []byte) (int, error) {
-	n := len(p)
-	if room := c.limit - int64(len(c.data)); c.limit > 0 && int64(n) > room {
-		p, c.truncated = p[:room], true
-	}
-	c.data = append(c.data, p...)
-	return n, nil
-}
-
 // Exec implements driver.Sandbox.
 func (s *sandbox) Exec(ctx context.Context, cmd *driver.Command) (*driver.Result, error) {
 	if err := s.checkDir(cmd.Dir); err != nil {
 		return nil, err
 	}
-	out := &capped{limit: cmd.Limits.Output}
+	out := &driver.Capped{Limit: cmd.Limits.Output}
 	p := s.launch(ctx, cmd, bytes.NewReader(cmd.Stdin), out, nil)
 	<-p.done
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if p.err == nil {
-		p.result.Stdout, p.result.StdoutTruncated = out.data, out.truncated
+		p.result.Stdout, p.result.StdoutTruncated = out.Data, out.Truncated
 	}
 	return p.result, p.err
 }
@@ -115,45 +99,27 @@ func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, in io.Reader,
 		stopTimer = time.AfterFunc(cmd.Limits.Wall, func() { cancel(errWall) }).Stop
 	}
 	p := &process{cancel: func() { cancel(context.Canceled) }, done: make(chan struct{})}
-	s.mu.Lock()
-	s.running[p] = struct{}{}
-	s.mu.Unlock()
+	s.running.Add(p)
 	if after != nil {
 		context.AfterFunc(ctx, after) // a killed program must not hang on its pipes
 	}
 	go func() {
-		errOut := &capped{limit: cmd.Limits.Output}
+		errOut := &driver.Capped{Limit: cmd.Limits.Output}
 		call := &Call{Argv: cmd.Argv, Dir: cmd.Dir, Env: cmd.Env, Limits: cmd.Limits, Files: s.Files, Stdin: in, Stdout: out, Stderr: errOut}
 		code := s.d.program(ctx, call)
 		stopTimer()
 		cause := context.Cause(ctx)
 		cancel(nil)
-		p.result = &driver.Result{ExitCode: code, Stderr: errOut.data, StderrTruncated: errOut.truncated,
+		p.result = &driver.Result{ExitCode: code, Stderr: errOut.Data, StderrTruncated: errOut.Truncated,
 			OutOfMemory: call.OutOfMemory, TimedOut: errors.Is(cause, errWall), Duration: time.Since(begin)}
 		if cause != nil {
 			p.result.ExitCode = 128 + int(syscall.SIGKILL)
 		}
 		p.err = call.Fail
-		s.mu.Lock()
-		delete(s.running, p)
-		s.mu.Unlock()
+		s.running.Remove(p)
 		close(p.done)
 	}()
 	return p
 }
 
 var errWall = errors.New("wall time")
-
-// killAll ends every program and waits for it.
-func (s *sandbox) killAll() {
-	s.mu.Lock()
-	left := make([]*process, 0, len(s.running))
-	for p := range s.running {
-		left = append(left, p)
-	}
-	s.mu.Unlock()
-	for _, p := range left {
-		p.Kill()
-		<-p.done
-	}
-}

@@ -1,4 +1,4 @@
-package docker
+package guest
 
 import (
 	"archive/tar"
@@ -14,18 +14,19 @@ import (
 	"github.com/milepost-rl/milepost/env/driver"
 )
 
-const pageSize = 4096
+// PageSize is what the smallest file takes on a tmpfs, in bytes.
+const PageSize = 4096
 
-// base is a base repository on this machine, which is only read.
-type base struct {
+// Base is a base repository on this machine, which is only read.
+type Base struct {
+	Bytes int64  // what its files take on a tmpfs
+	Files int64  // with directories and links
 	dir   string // "" for an empty one
-	bytes int64  // what its files take on a tmpfs
-	files int64
 }
 
-// openBase measures a base.
-func openBase(ctx context.Context, dir string) (base, error) {
-	b := base{dir: dir}
+// OpenBase measures a base. The error wraps driver.ErrInvalid where dir is no directory.
+func OpenBase(ctx context.Context, dir string) (Base, error) {
+	b := Base{dir: dir}
 	if dir == "" {
 		return b, nil
 	}
@@ -35,9 +36,9 @@ func openBase(ctx context.Context, dir string) (base, error) {
 		return b, fmt.Errorf("base %q is not a directory: %w", dir, driver.ErrInvalid)
 	}
 	err := b.walk(ctx, func(_ string, info fs.FileInfo, _ *os.Root) error {
-		b.files++
+		b.Files++
 		if info.Mode().IsRegular() {
-			b.bytes += (info.Size() + pageSize - 1) / pageSize * pageSize
+			b.Bytes += (info.Size() + PageSize - 1) / PageSize * PageSize
 		}
 		return nil
 	})
@@ -45,7 +46,7 @@ func openBase(ctx context.Context, dir string) (base, error) {
 }
 
 // walk calls fn for everything in the base, parents first.
-func (b base) walk(ctx context.Context, fn func(p string, info fs.FileInfo, root *os.Root) error) error {
+func (b Base) walk(ctx context.Context, fn func(p string, info fs.FileInfo, root *os.Root) error) error {
 	root, err := os.OpenRoot(b.dir)
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (b base) walk(ctx context.Context, fn func(p string, info fs.FileInfo, root
 }
 
 // pack writes the base as a tar stream: files, directories and links, with modes and times.
-func (b base) pack(ctx context.Context, w io.Writer) error {
+func (b Base) pack(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	if b.dir != "" {
 		err := b.walk(ctx, func(p string, info fs.FileInfo, root *os.Root) error { return packEntry(tw, root, p, info) })

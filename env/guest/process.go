@@ -1,4 +1,4 @@
-package docker
+package guest
 
 import (
 	"context"
@@ -23,18 +23,19 @@ import (
 // Invariants: receive alone reads the stream and closes done as its last act; result and err are written before that and
 // never after. When done is closed, no goroutine and no stream of the command is left, however it ended.
 type process struct {
-	s      *sandbox
+	s      *Sandbox
 	cmd    *driver.Command
 	id     string
 	long   bool
 	stream *yamux.Stream
 	conn   *wire.Conn
 	begin  time.Time
+	kills  int64 // of Host.Kills before it began
 
 	accepted chan struct{} // closed when the agent can be told to kill it
 	started  chan struct{} // closed when the command runs, or could not be run
-	stdout   collect
-	stderr   collect
+	stdout   driver.Capped
+	stderr   driver.Capped
 	output   *io.PipeReader // of a started command
 	outputIn *io.PipeWriter
 	writers  sync.WaitGroup // the writer of standard input
@@ -47,19 +48,6 @@ type process struct {
 	err    error
 }
 
-// collect keeps the first limit bytes; 0 is no bound.
-type collect struct {
-	limit int64
-	data  []byte
-}
-
-func (c *collect) add(b []byte) {
-	if c.limit > 0 {
-		b = b[:min(int64(len(b)), max(0, c.limit-int64(len(c.data))))]
-	}
-	c.data = append(c.data, b...)
-}
-
 const (
 	killTime = 15 * time.Second // for the agent to prove the end of a command that was killed
 	wallSlop = 30 * time.Second // beyond a command's wall time, which the agent keeps
@@ -69,7 +57,7 @@ const (
 var commands atomic.Int64
 
 // Exec implements driver.Sandbox.
-func (s *sandbox) Exec(ctx context.Context, cmd *driver.Command) (*driver.Result, error) {
+func (s *Sandbox) Exec(ctx context.Context, cmd *driver.Command) (*driver.Result, error) {
 	p, err := s.launch(ctx, cmd, false)
 	if err != nil {
 		return nil, err
@@ -85,7 +73,7 @@ func (s *sandbox) Exec(ctx context.Context, cmd *driver.Command) (*driver.Result
 }
 
 // Start implements driver.Sandbox.
-func (s *sandbox) Start(ctx context.Context, cmd *driver.Command) (driver.Process, error) {
+func (s *Sandbox) Start(ctx context.Context, cmd *driver.Command) (driver.Process, error) {
 	p, err := s.launch(ctx, cmd, true)
 	if err != nil {
 		return nil, err
@@ -108,9 +96,9 @@ func (s *sandbox) Start(ctx context.Context, cmd *driver.Command) (driver.Proces
 }
 
 // launch starts a command. long leaves its standard input and output to the caller.
-func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*process, error) {
-	p := &process{s: s, cmd: cmd, id: strconv.FormatInt(commands.Add(1), 36), long: long, begin: time.Now(),
-		accepted: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), stdout: collect{limit: cmd.Limits.Output}, stderr: collect{limit: cmd.Limits.Output}}
+func (s *Sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*process, error) {
+	p := &process{s: s, cmd: cmd, id: strconv.FormatInt(commands.Add(1), 36), long: long, begin: time.Now(), kills: s.host.Kills(),
+		accepted: make(chan struct{}), started: make(chan struct{}), done: make(chan struct{}), stdout: driver.Capped{Limit: cmd.Limits.Output}, stderr: driver.Capped{Limit: cmd.Limits.Output}}
 	if long {
 		p.output, p.outputIn = io.Pipe()
 	}
@@ -120,13 +108,11 @@ func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*
 		return nil, s.explain(err)
 	}
 	var err error
-	p.stream, p.conn, err = s.link.open(&wire.Request{Op: wire.OpExec, ID: p.id, Command: wireCommand(cmd, long)})
+	p.stream, p.conn, err = s.link.open(&wire.Request{Op: wire.OpExec, ID: p.id, Command: s.wireCommand(cmd, long)})
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	s.mu.Lock()
-	s.running[p] = struct{}{}
-	s.mu.Unlock()
+	s.running.Add(p)
 	if !long {
 		p.writers.Go(func() {
 			in := p.conn.PayloadWriter()
@@ -142,10 +128,13 @@ func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*
 	return p, nil
 }
 
-func wireCommand(cmd *driver.Command, long bool) *wire.Command {
+func (s *Sandbox) wireCommand(cmd *driver.Command, long bool) *wire.Command {
 	c := &wire.Command{Dir: []byte(cmd.Dir), Wall: cmd.Limits.Wall, CPU: cmd.Limits.CPU, Output: cmd.Limits.Output, FileSize: cmd.Limits.FileSize, Long: long}
 	for _, a := range cmd.Argv {
 		c.Argv = append(c.Argv, []byte(a))
+	}
+	for _, kv := range s.env {
+		c.Env = append(c.Env, []byte(kv))
 	}
 	for k, v := range cmd.Env {
 		c.Env = append(c.Env, []byte(k+"="+v))
@@ -162,9 +151,7 @@ func (p *process) receive() {
 	_ = p.stream.Close() // the agent is done with it
 	p.writers.Wait()
 	p.result, p.err = p.conclude(answer, err)
-	p.s.mu.Lock()
-	delete(p.s.running, p)
-	p.s.mu.Unlock()
+	p.s.running.Remove(p)
 	select {
 	case <-p.started:
 	default:
@@ -192,10 +179,10 @@ func (p *process) frames() (*wire.Answer, error) {
 			if p.long {
 				_, _ = p.outputIn.Write(data) // a caller that wants no more has closed it
 			} else {
-				p.stdout.add(data)
+				_, _ = p.stdout.Write(data)
 			}
 		case wire.FrameStderr:
-			p.stderr.add(data)
+			_, _ = p.stderr.Write(data)
 		case wire.FrameAnswer:
 			return decode(data)
 		default:
@@ -216,10 +203,10 @@ func (p *process) conclude(answer *wire.Answer, err error) (*driver.Result, erro
 		return p.lost(err)
 	}
 	r := answer.Result
-	out := &driver.Result{ExitCode: r.ExitCode, Stderr: p.stderr.data, StderrTruncated: r.StderrTruncated, TimedOut: r.TimedOut,
-		OutOfMemory: r.OutOfMemory, Duration: r.Duration}
+	out := &driver.Result{ExitCode: r.ExitCode, Stderr: p.stderr.Data, StderrTruncated: r.StderrTruncated, TimedOut: r.TimedOut,
+		OutOfMemory: r.OutOfMemory || p.s.host.Kills() > p.kills, Duration: r.Duration}
 	if !p.long {
-		out.Stdout, out.StdoutTruncated = p.stdout.data, r.StdoutTruncated
+		out.Stdout, out.StdoutTruncated = p.stdout.Data, r.StdoutTruncated
 	}
 	return out, nil
 }
@@ -227,14 +214,11 @@ func (p *process) conclude(answer *wire.Answer, err error) (*driver.Result, erro
 // lost is the end of a command whose container went. Where the sandbox is being closed it was killed; where the container
 // ran out of memory the command did.
 func (p *process) lost(err error) (*driver.Result, error) {
-	killed := &driver.Result{ExitCode: 137, Stderr: p.stderr.data, Duration: time.Since(p.begin)}
+	killed := &driver.Result{ExitCode: 137, Stderr: p.stderr.Data, Duration: time.Since(p.begin)}
 	if !p.long {
-		killed.Stdout = p.stdout.data
+		killed.Stdout = p.stdout.Data
 	}
-	p.s.mu.Lock()
-	closing := p.s.closing
-	p.s.mu.Unlock()
-	if closing {
+	if p.s.closing.Load() {
 		return killed, nil
 	}
 	if err = p.s.explain(err); milepost.KindOf(err) == milepost.KindMemory {
