@@ -2,11 +2,11 @@ package orchestrator
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"sort"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/stats"
 )
 
 // Evaluation is the result of one evaluation, as stored in evals/NAME.json.
@@ -22,8 +22,6 @@ type Evaluation struct {
 	Tokens float64              `json:"tokens_sampled_mean"`
 	Active float64              `json:"active_s"`
 }
-
-const bootstrapSamples = 10000
 
 // summarise computes an evaluation from graded episodes.
 func summarise(name string, eps []*milepost.Episode) Evaluation {
@@ -41,7 +39,7 @@ func summarise(name string, eps []*milepost.Episode) Evaluation {
 	}
 	out.Turns, out.Tokens = ratio(turns, float64(out.Graded)), ratio(tokens, float64(out.Graded))
 	rates := out.taskRates()
-	out.Rate, out.Low, out.High = bootstrap(rates)
+	out.Rate, out.Low, out.High = stats.Bootstrap(rates)
 	return out
 }
 
@@ -54,7 +52,7 @@ func (e Evaluation) taskRates() []float64 {
 	sort.Strings(ids)
 	out := make([]float64, len(ids))
 	for i, id := range ids {
-		out[i] = mean(e.Tasks[id])
+		out[i] = stats.Mean(e.Tasks[id])
 	}
 	return out
 }
@@ -70,37 +68,11 @@ func Gain(before, after Evaluation) (gain, low, high float64, tasks int) {
 	sort.Strings(ids)
 	for _, id := range ids {
 		if a, ok := after.Tasks[id]; ok {
-			d = append(d, mean(a)-mean(before.Tasks[id]))
+			d = append(d, stats.Mean(a)-stats.Mean(before.Tasks[id]))
 		}
 	}
-	gain, low, high = bootstrap(d)
+	gain, low, high = stats.Bootstrap(d)
 	return gain, low, high, len(d)
-}
-
-// bootstrap returns the mean of x and its 95 % percentile interval.
-func bootstrap(x []float64) (m, low, high float64) {
-	if len(x) == 0 {
-		return 0, 0, 0
-	}
-	r := rand.New(rand.NewPCG(1, uint64(len(x))))
-	means := make([]float64, bootstrapSamples)
-	for i := range means {
-		s := 0.0
-		for range x {
-			s += x[r.IntN(len(x))]
-		}
-		means[i] = s / float64(len(x))
-	}
-	sort.Float64s(means)
-	return mean(x), means[bootstrapSamples*25/1000], means[bootstrapSamples*975/1000-1]
-}
-
-func mean(x []float64) float64 {
-	s := 0.0
-	for _, v := range x {
-		s += v
-	}
-	return ratio(s, float64(len(x)))
 }
 
 // Evaluation reads a stored evaluation.

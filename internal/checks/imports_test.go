@@ -21,9 +21,10 @@ var allowed = map[string][]string{
 	"internal/vllm":      {},
 	"internal/checks":    {},
 	"internal/confdoc":   {},
+	"internal/stats":     {},
 	"trainer_bridge/...": {"trainer_bridge/...", "internal/vllm"},
-	"benchmarks/...":     {"benchmarks/...", "env/...", "rollout/..."},
-	"orchestrator/...":   {"orchestrator/...", "credit", "internal/vllm"},
+	"benchmarks/...":     {"benchmarks/...", "env/...", "rollout/...", "internal/stats", "orchestrator/journal"},
+	"orchestrator/...":   {"orchestrator/...", "credit", "internal/vllm", "internal/stats"},
 	"configs/...":        {"..."},
 	"cmd/...":            {"..."},
 }
