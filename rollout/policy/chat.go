@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,8 +102,8 @@ func (m *ChatModel) Open(_ context.Context, o rollout.Opening) (rollout.Conversa
 		return nil, milepost.E("policy: open", milepost.KindInvalid, "sampling.MaxTurnTokens is %d; it must be at least 1", o.Sampling.MaxTurnTokens)
 	}
 	messages := o.Messages
-	c := &chatConversation{model: m, o: o}
-	if m.cfg.NativeTools {
+	c := &chatConversation{model: m, o: o, native: m.cfg.NativeTools && len(o.Tools) > 0}
+	if c.native {
 		for _, t := range o.Tools {
 			c.tools = append(c.tools, openai.Tool{Type: openai.ToolTypeFunction,
 				Function: &openai.FunctionDefinition{Name: t.Name, Description: t.Description, Parameters: t.Parameters}})
@@ -114,7 +115,7 @@ func (m *ChatModel) Open(_ context.Context, o rollout.Opening) (rollout.Conversa
 		}
 	}
 	for _, msg := range messages {
-		c.history = append(c.history, openai.ChatCompletionMessage{Role: string(msg.Role), Content: msg.Content})
+		c.opening = append(c.opening, openai.ChatCompletionMessage{Role: string(msg.Role), Content: msg.Content})
 	}
 	return c, nil
 }
@@ -123,14 +124,26 @@ func (m *ChatModel) Open(_ context.Context, o rollout.Opening) (rollout.Conversa
 type chatConversation struct {
 	model   *ChatModel
 	o       rollout.Opening
+	native  bool // tools and calls are API fields
 	tools   []openai.Tool
-	history []openai.ChatCompletionMessage
-	open    []openai.ToolCall // calls of the last turn that no tool message has answered
+	opening []openai.ChatCompletionMessage
+	history []chatTurn
 	turns   int
 	sampled int
+	usage   rollout.Usage
+	untold  bool // some answer stated no usage
 }
 
-var _ rollout.Endpointer = (*chatConversation)(nil)
+var (
+	_ rollout.Endpointer = (*chatConversation)(nil)
+	_ rollout.Metered    = (*chatConversation)(nil)
+)
+
+// chatTurn is one answer of the endpoint and the messages that answered it in turn.
+type chatTurn struct {
+	said    openai.ChatCompletionMessage
+	answers []openai.ChatCompletionMessage
+}
 
 // Next asks for one turn, with retries.
 func (c *chatConversation) Next(ctx context.Context) (rollout.Turn, error) {
@@ -153,17 +166,34 @@ func (c *chatConversation) Next(ctx context.Context) (rollout.Turn, error) {
 	if choice.FinishReason == openai.FinishReasonLength {
 		turn.Finish = rollout.FinishLength
 	}
-	if c.model.cfg.NativeTools {
+	if c.native {
 		turn.Calls = []rollout.ToolCall{}
 		for _, call := range msg.ToolCalls {
 			turn.Calls = append(turn.Calls, rollout.ToolCall{ID: call.ID, Name: call.Function.Name, Arguments: json.RawMessage(call.Function.Arguments)})
 		}
 	}
-	c.history = append(c.history, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: msg.Content, ToolCalls: msg.ToolCalls})
-	c.open = msg.ToolCalls
+	c.history = append(c.history, chatTurn{said: openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: msg.Content, ToolCalls: msg.ToolCalls}})
 	c.turns++
 	c.sampled += turn.Tokens
+	c.meter(resp.Usage)
 	return turn, nil
+}
+
+// meter adds what the endpoint said of one turn.
+func (c *chatConversation) meter(u openai.Usage) {
+	c.untold = c.untold || u.PromptTokens == 0 // no prompt is empty: it said nothing
+	c.usage.Prompt += int64(u.PromptTokens)
+	c.usage.Completion += int64(u.CompletionTokens)
+	if d := u.PromptTokensDetails; d != nil {
+		c.usage.Cached += int64(d.CachedTokens)
+	}
+}
+
+// Usage is what the endpoint said that the turns so far cost.
+func (c *chatConversation) Usage() rollout.Usage {
+	u := c.usage
+	u.Told = c.turns > 0 && !c.untold
+	return u
 }
 
 func (c *chatConversation) ask(ctx context.Context, most int) (openai.ChatCompletionResponse, error) {
@@ -172,7 +202,7 @@ func (c *chatConversation) ask(ctx context.Context, most int) (openai.ChatComple
 	for k, v := range m.cfg.Extra {
 		fields[k] = v
 	}
-	req := openai.ChatCompletionRequest{Model: m.cfg.Model, Messages: c.history, Tools: c.tools}
+	req := openai.ChatCompletionRequest{Model: m.cfg.Model, Messages: c.messages(), Tools: c.tools}
 	for attempt := 0; ; attempt++ {
 		bounded, cancel := context.WithTimeout(withExtra(ctx, fields), m.cfg.Timeout)
 		resp, err := m.client.CreateChatCompletion(bounded, req)
@@ -220,30 +250,50 @@ func chatError(where string, err error) error {
 	return milepost.E(op, kind, "%s: %w", where, err)
 }
 
+// messages is what the condenser leaves of the conversation.
+func (c *chatConversation) messages() []openai.ChatCompletionMessage {
+	out := slices.Clone(c.opening)
+	for i, fate := range c.o.Condenser.Fates(len(c.history)) {
+		turn := c.history[i]
+		if fate == rollout.FateDropped {
+			continue
+		}
+		out = append(out, turn.said)
+		for _, m := range turn.answers {
+			if fate == rollout.FateMasked {
+				m.Content = rollout.Masked(m.Content)
+			}
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 // Observe appends the answer: a tool message for the call it names, and, as endpoints want an answer to every call,
 // the same text for the others of the turn. A turn without calls is answered by a user message.
 func (c *chatConversation) Observe(_ context.Context, r rollout.ToolResult) error {
-	if len(c.open) == 0 {
+	turn := &c.history[len(c.history)-1]
+	open := turn.said.ToolCalls
+	if len(open) == 0 {
 		text := r.Text
-		if !c.model.cfg.NativeTools {
+		if !c.native && c.o.Answers != rollout.RoleUser {
 			text = "<tool_response>\n" + text + "\n</tool_response>"
 		}
-		c.history = append(c.history, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser, Content: text})
+		turn.answers = append(turn.answers, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser, Content: text})
 		return nil
 	}
 	found := r.CallID == ""
-	for _, call := range c.open {
+	for _, call := range open {
 		text := r.Text
 		if r.CallID != "" && call.ID != r.CallID {
 			text = "Not carried out: one tool call a turn."
 		}
 		found = found || call.ID == r.CallID
-		c.history = append(c.history, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleTool, Content: text, ToolCallID: call.ID})
+		turn.answers = append(turn.answers, openai.ChatCompletionMessage{Role: openai.ChatMessageRoleTool, Content: text, ToolCallID: call.ID})
 	}
 	if !found {
 		return milepost.E("policy: observe", milepost.KindInternal, "the turn has no call %q", r.CallID)
 	}
-	c.open = nil
 	return nil
 }
 
