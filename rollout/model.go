@@ -17,10 +17,11 @@ type (
 // Role is who speaks a [Message].
 type Role string
 
-// The roles of the messages that open a conversation.
+// The roles of messages that a policy did not sample.
 const (
 	RoleSystem Role = "system"
 	RoleUser   Role = "user"
+	RoleTool   Role = "tool" // answers to a turn
 )
 
 // Message is one message of an opening prompt.
@@ -41,8 +42,13 @@ type Sampling struct {
 type Opening struct {
 	Messages []Message // system (if any), then user with the problem statement
 	Tools    []ToolSpec
-	Format   string // tool-call format the loop will parse Turn.Text with: "hermes" or "qwen3_coder"
+	Format   string // tool-call format the loop will parse Turn.Text with, one of toolcall.Names
 	Sampling Sampling
+	// Condenser says what of the history the model samples from; the zero value is all of it.
+	Condenser Condenser
+	// Answers is the role of the messages that answer a turn where no endpoint asks for another: RoleTool or, for scaffolds
+	// that converse in plain text, RoleUser. "" is RoleTool.
+	Answers Role
 
 	// Seed makes the conversation repeatable where the model can; turn n uses a seed derived from Seed and n.
 	Seed int64

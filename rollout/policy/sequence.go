@@ -34,12 +34,13 @@ func (q *sequence) add(id int32, logprob float32, version, step int32) {
 	q.s.Steps = append(q.s.Steps, step)
 }
 
-// last is the last token, -1 where there is none.
-func (q *sequence) last() int32 {
-	if len(q.s.Tokens) == 0 {
-		return -1
+// trim cuts off what nobody sampled at the end.
+func (q *sequence) trim() {
+	n := len(q.s.Steps)
+	for n > 0 && q.s.Steps[n-1] < 0 {
+		n--
 	}
-	return q.s.Tokens[len(q.s.Tokens)-1]
+	q.s = milepost.Sample{Tokens: q.s.Tokens[:n], Logprobs: q.s.Logprobs[:n], Versions: q.s.Versions[:n], Steps: q.s.Steps[:n]}
 }
 
 func (q *sequence) clone() milepost.Sample {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/rollout"
 )
 
 // renderer is what a template is derived from: the server's own chat template and tokenizer.
@@ -21,7 +22,7 @@ type renderer interface {
 // conversation:
 //
 //	head = render(system, user; generation prompt) + tokens(dummy) + end
-//	segment(text) = render(system, user, assistant: dummy, tool: text; generation prompt) without head
+//	segment(text) = render(system, user, assistant: dummy, tool or user: text; generation prompt) without head
 //
 // and proven at derivation:
 //
@@ -34,11 +35,12 @@ type renderer interface {
 // the whole would give wherever the sample itself is in the tokenizer's own form. The samples are ids and are never
 // tokenized at all.
 type template struct {
-	kwargs  map[string]any
-	head    []int32
-	end     int32    // end-of-turn token
-	control []string // spelled-out control tokens that text of others must not bring in
-	marks   map[int32]int
+	kwargs     map[string]any
+	head       []int32
+	end        int32    // end-of-turn token
+	control    []string // spelled-out control tokens that text of others must not bring in
+	controlIDs []int32
+	marks      map[rollout.Role]map[int32]int // control tokens of a segment, by the role of the observation's message; guarded by the model's mutex
 }
 
 const (
@@ -53,7 +55,7 @@ func dummyBase() []vllm.Message {
 // deriveTemplate learns the template from the server; it fails with KindInvalid and says what differs where the
 // template does not keep the history as it was.
 func deriveTemplate(ctx context.Context, r renderer, kwargs map[string]any) (*template, error) {
-	t := &template{kwargs: kwargs}
+	t := &template{kwargs: kwargs, marks: map[rollout.Role]map[int32]int{}}
 	opening, err := r.render(ctx, t.prompt(true))
 	if err != nil {
 		return nil, err
@@ -62,14 +64,10 @@ func deriveTemplate(ctx context.Context, r renderer, kwargs map[string]any) (*te
 	if err != nil {
 		return nil, err
 	}
-	followed, err := r.render(ctx, t.followed("x"))
-	if err != nil {
-		return nil, err
-	}
 	if err := mustExtend(ctx, r, "the generation prompt", opening, "the same with the assistant's turn", answered); err != nil {
 		return nil, err
 	}
-	if err := mustExtend(ctx, r, "a history that ends with the assistant's turn", answered, "the same with a tool message behind it", followed); err != nil {
+	if _, err := t.continued(ctx, r, rollout.RoleTool, answered); err != nil {
 		return nil, err
 	}
 	dummy, err := r.tokenize(ctx, dummyText)
@@ -85,7 +83,43 @@ func deriveTemplate(ctx context.Context, r renderer, kwargs map[string]any) (*te
 	}
 	t.end = answered[len(want)]
 	t.head = answered[:len(want)+1]
-	return t, t.learnControl(ctx, r, opening, followed)
+	if err := t.learnControl(ctx, r, opening); err != nil {
+		return nil, err
+	}
+	_, err = t.learnRole(ctx, r, rollout.RoleTool)
+	return t, err
+}
+
+// learnRole proves that a template can answer with messages of the role, and counts the control tokens of their segments. What
+// is known already is not asked again.
+func (t *template) learnRole(ctx context.Context, r renderer, role rollout.Role) (map[int32]int, error) {
+	if marks := t.marks[role]; marks != nil {
+		return marks, nil
+	}
+	answered, err := r.render(ctx, t.prompt(false, vllm.Message{Role: "assistant", Content: dummyText}))
+	if err != nil {
+		return nil, err
+	}
+	followed, err := t.continued(ctx, r, role, answered)
+	if err != nil {
+		return nil, err
+	}
+	marks := map[int32]int{}
+	for _, id := range t.controlIDs {
+		marks[id] = count(followed[len(t.head):], id)
+	}
+	t.marks[role] = marks
+	return marks, nil
+}
+
+// continued renders a message of the role behind the assistant's turn and proves that it leaves that turn as it was.
+func (t *template) continued(ctx context.Context, r renderer, role rollout.Role, answered []int32) ([]int32, error) {
+	followed, err := r.render(ctx, t.followed(role, "x"))
+	if err != nil {
+		return nil, err
+	}
+	return followed, mustExtend(ctx, r, "a history that ends with the assistant's turn", answered,
+		"the same with a "+string(role)+" message behind it", followed)
 }
 
 func refuse(format string, args ...any) error {
@@ -98,8 +132,8 @@ func (t *template) prompt(generation bool, more ...vllm.Message) vllm.Prompt {
 	return vllm.Prompt{Messages: append(dummyBase(), more...), Generation: generation, Kwargs: t.kwargs}
 }
 
-func (t *template) followed(text string) vllm.Prompt {
-	return t.prompt(true, vllm.Message{Role: "assistant", Content: dummyText}, vllm.Message{Role: "tool", Content: text})
+func (t *template) followed(role rollout.Role, text string) vllm.Prompt {
+	return t.prompt(true, vllm.Message{Role: "assistant", Content: dummyText}, vllm.Message{Role: string(role), Content: text})
 }
 
 // mustExtend checks that whole starts with prefix and else shows both around the first difference.
@@ -121,9 +155,8 @@ func mustExtend(ctx context.Context, r renderer, prefixName string, prefix []int
 	return refuse("%s is no prefix of %s; they differ at token %d: %s against %s", prefixName, wholeName, n, around(prefix), around(whole))
 }
 
-// learnControl proves that nothing merges with the end token, spells out the control tokens and counts them in a
-// segment, so that a segment with more is found.
-func (t *template) learnControl(ctx context.Context, r renderer, opening, followed []int32) error {
+// learnControl proves that nothing merges with the end token and spells out the control tokens.
+func (t *template) learnControl(ctx context.Context, r renderer, opening []int32) error {
 	closing, err := r.render(ctx, t.prompt(false))
 	if err != nil {
 		return err
@@ -132,7 +165,6 @@ func (t *template) learnControl(ctx context.Context, r renderer, opening, follow
 	if len(opening) > len(closing) && !slices.Contains(ids, opening[len(closing)]) {
 		ids = append(ids, opening[len(closing)])
 	}
-	t.marks = map[int32]int{}
 	for _, id := range ids {
 		spelled, err := r.detokenize(ctx, []int32{id})
 		if err != nil {
@@ -145,7 +177,7 @@ func (t *template) learnControl(ctx context.Context, r renderer, opening, follow
 		switch {
 		case alone:
 			t.control = append(t.control, spelled)
-			t.marks[id] = count(followed[len(t.head):], id)
+			t.controlIDs = append(t.controlIDs, id)
 		case id == t.end:
 			return refuse("text merges with its end-of-turn token %q, so turns cannot be tokenized apart", spelled)
 		}
@@ -186,10 +218,12 @@ func (t *template) standsAlone(ctx context.Context, r renderer, id int32, spelle
 
 // segment renders the tokens between the end token of a turn and the first token of the next sample, for a tool
 // result. Control tokens spelled out in the result are broken with a zero-width space, so that what a repository holds
-// cannot forge a turn.
-func (t *template) segment(ctx context.Context, r renderer, tool, text string) ([]int32, error) {
-	p := t.followed(t.neutral(text))
-	p.Messages[len(p.Messages)-1].Name = tool
+// cannot forge a turn. marks are those of the role.
+func (t *template) segment(ctx context.Context, r renderer, role rollout.Role, marks map[int32]int, tool, text string) ([]int32, error) {
+	p := t.followed(role, t.neutral(text))
+	if role == rollout.RoleTool {
+		p.Messages[len(p.Messages)-1].Name = tool
+	}
 	ids, err := r.render(ctx, p)
 	if err != nil {
 		return nil, err
@@ -198,7 +232,7 @@ func (t *template) segment(ctx context.Context, r renderer, tool, text string) (
 		return nil, milepost.E("policy: render observation", milepost.KindCorrupt, "the server's chat template is not the one the run started with")
 	}
 	ids = slices.Clone(ids[len(t.head):])
-	for id, n := range t.marks {
+	for id, n := range marks {
 		if got := count(ids, id); got != n {
 			return nil, milepost.E("policy: render observation", milepost.KindInvalid, "the observation of %s renders with %d control tokens %d, want %d", tool, got, id, n)
 		}

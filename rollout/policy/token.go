@@ -52,7 +52,9 @@ func (c TokenConfig) Validate() error {
 // TokenModel is the model that training uses: token ids in, token ids out, over a pool of vLLM servers that serve the
 // same model and tokenizer.
 //
-// Invariant of every conversation: the prompt of turn t+1 starts with the prompt and the sample of turn t, id for id.
+// Invariant of every conversation: the prompt of turn t+1 starts with the prompt and the sample of turn t, id for id, unless
+// the condenser took something out of it; then a new training sample begins with exactly the prompt that was sent, in which
+// earlier samples stand id for id as context that is not trained.
 // History is never rendered again; text is only ever decoded to be parsed. Every sampled token keeps the logprob of the
 // distribution it was sampled from and the weight version it was sampled under; where the temperature is not 1 that is
 // the distribution after temperature (server flag --logprobs-mode processed_logprobs), so a trainer must divide its
@@ -107,10 +109,17 @@ func (m *TokenModel) Open(ctx context.Context, o rollout.Opening) (rollout.Conve
 	if o.Sampling.MaxTurnTokens < 1 {
 		return nil, milepost.E(op, milepost.KindInvalid, "sampling.MaxTurnTokens is %d; it must be at least 1", o.Sampling.MaxTurnTokens)
 	}
+	if o.Answers == "" {
+		o.Answers = rollout.RoleTool
+	}
 	if err := m.Ready(ctx); err != nil {
 		return nil, err
 	}
 	c := &conversation{model: m, o: o, room: m.maxLen}
+	var err error
+	if c.marks, err = m.learnRole(ctx, o.Answers); err != nil {
+		return nil, err
+	}
 	if o.MaxContext > 0 {
 		c.room = min(c.room, o.MaxContext)
 	}
@@ -121,8 +130,16 @@ func (m *TokenModel) Open(ctx context.Context, o rollout.Opening) (rollout.Conve
 	if len(ids) >= c.room {
 		return nil, milepost.E(op, milepost.KindLimit, "the prompt has %d tokens, the context %d", len(ids), c.room)
 	}
+	c.opening = ids
 	c.seq.context(ids...)
 	return c, nil
+}
+
+// learnRole readies the template for observations of the role and returns the control tokens of their segments.
+func (m *TokenModel) learnRole(ctx context.Context, role rollout.Role) (map[int32]int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.template.learnRole(ctx, pooled{m, ""}, role)
 }
 
 func (m *TokenModel) openingTokens(ctx context.Context, o rollout.Opening) ([]int32, error) {
