@@ -2,14 +2,12 @@
 //
 //	config.go     Config, its defaults, and what New finds out about the machine
 //	driver.go     Driver: owns the folder, makes sandboxes, counts what is open
-//	lease.go      who owns a folder, and the sweep that collects what a dead owner left
 //	workspace.go  overlay.go  copy.go   how a workspace comes to be, is reset, removed and compared with its base
 //	bwrap.go      the argument list: what a command may see
 //	exec.go  process.go  status.go      one command from start to the proof that nothing of it is left
-//	spawn.go      the one thread that starts commands
-//	cgroup.go     memory and process limits
 //
-// The files of a workspace are worked on by package env/dirfs.
+// The files of a workspace are worked on by package env/dirfs; who owns a folder, and the sweep that collects what a dead
+// owner left, are package env/owner's, memory and process limits package env/cgroup's.
 //
 // # Confinement
 //

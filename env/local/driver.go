@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/cgroup"
 	"github.com/milepost-rl/milepost/env/driver"
+	"github.com/milepost-rl/milepost/env/owner"
 )
 
 // Driver makes sandboxes on this machine. It may be used concurrently.
@@ -19,10 +21,10 @@ type Driver struct {
 	cfg     Config
 	bwrap   string // "" where unconfined
 	python  interpreter
-	system  []string // the part of bwrap's arguments that is the same for every command
-	home    string   // this owner's folder in Config.Root
-	cgroups *cgroups // nil where there are none
-	spawn   spawner
+	system  []string      // the part of bwrap's arguments that is the same for every command
+	home    string        // this owner's folder in Config.Root
+	cgroups *cgroup.Owner // nil where there are none
+	spawn   cgroup.Spawner
 	report  Report
 
 	next      atomic.Int64
@@ -64,10 +66,10 @@ func New(cfg Config) (*Driver, error) {
 	if err := os.MkdirAll(cfg.Root, 0o700); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	if err := sweep(cfg.Root, cfg.CgroupRoot); err != nil {
+	if err := cfg.sweep(); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	if d.home, err = takeLease(cfg.Root); err != nil {
+	if d.home, err = owner.TakeFolder(cfg.Root); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	if err := d.prepare(); err != nil {
@@ -75,6 +77,15 @@ func New(cfg Config) (*Driver, error) {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	return d, nil
+}
+
+// sweep removes what dead owners left in the folder and in the control groups.
+func (c *Config) sweep() error {
+	if c.CgroupRoot == "none" {
+		return owner.Sweep(c.Root, func(string) {})
+	}
+	defer cgroup.SweepEmpty(c.CgroupRoot, owner.Dead)
+	return owner.Sweep(c.Root, func(name string) { cgroup.Sweep(c.CgroupRoot, name) })
 }
 
 // prepare finds out what the machine can do and fills the report.
@@ -87,10 +98,10 @@ func (d *Driver) prepare() error {
 	d.report.Cgroups = "none"
 	if d.cfg.CgroupRoot == "none" {
 		d.report.CgroupsReason = "switched off by the configuration"
-	} else if d.cgroups, err = openCgroups(d.cfg.CgroupRoot, filepath.Base(d.home)); err != nil {
+	} else if d.cgroups, err = cgroup.Open(d.cfg.CgroupRoot, filepath.Base(d.home)); err != nil {
 		d.report.CgroupsReason = err.Error()
 	} else {
-		d.report.Cgroups = d.cgroups.version
+		d.report.Cgroups = d.cgroups.Version()
 	}
 	if d.cfg.Unconfined {
 		return nil
@@ -167,7 +178,7 @@ func (d *Driver) Close() error {
 		if d.home == "" {
 			return
 		}
-		d.closeErr = errors.Join(d.cgroups.close(), unmountBelow(d.home), removeTree(d.home))
+		d.closeErr = errors.Join(d.cgroups.Close(), owner.RemoveFolder(d.home))
 	})
 	return d.closeErr
 }

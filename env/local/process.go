@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/milepost-rl/milepost/env/cgroup"
 	"github.com/milepost-rl/milepost/env/driver"
 )
 
@@ -26,9 +27,9 @@ import (
 type running struct {
 	s      *sandbox
 	cmd    *exec.Cmd
-	group  *group   // nil where there are no control groups
-	status *status  // nil where unconfined
-	block  *os.File // bubblewrap waits for a byte here
+	group  *cgroup.Group // nil where there are no control groups
+	status *status       // nil where unconfined
+	block  *os.File      // bubblewrap waits for a byte here
 	stdin  *os.File
 	output *os.File // the reading end of standard output; read by stdout unless it is the caller's
 	stdout *capture
@@ -64,12 +65,12 @@ func (s *sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*
 	}
 	if err == nil {
 		r.begin = time.Now()
-		err = s.d.spawn.start(r.cmd, r.group)
+		err = s.d.spawn.Start(r.cmd, r.group)
 	}
 	closeAll(p.child)
 	if err != nil {
 		closeAll(p.ours)
-		return nil, errors.Join(fmt.Errorf("start: %w", err), r.group.close())
+		return nil, errors.Join(fmt.Errorf("start: %w", err), r.group.Close())
 	}
 	r.listen(cmd, long, p.ours)
 	if cmd.Limits.Wall > 0 {
@@ -113,8 +114,20 @@ func (r *running) prepare(cmd *driver.Command, p *pipes) error {
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	}
 	var err error
-	r.group, err = s.d.cgroups.open(cmd.Limits)
+	r.group, err = s.d.openGroup(cmd.Limits)
 	return err
+}
+
+// bwrapProcs is how many processes bubblewrap itself has in the group: monitor, init, and one for the second user namespace.
+const bwrapProcs = 3
+
+// openGroup makes the group of one command; nil where there are none.
+func (d *Driver) openGroup(l driver.Limits) (*cgroup.Group, error) {
+	procs := int64(l.Procs)
+	if procs > 0 {
+		procs += bwrapProcs
+	}
+	return d.cgroups.Group(l.Memory, procs)
 }
 
 // listen takes over our ends of the pipes.
@@ -182,7 +195,7 @@ func (r *running) killLocked() {
 	if r.status == nil {
 		_ = unix.Kill(-r.cmd.Process.Pid, unix.SIGKILL) // not reaped yet, so the group's number is still its own
 	}
-	r.group.kill()
+	r.group.Kill()
 }
 
 // reap waits for the end of the command and for the proof that nothing of it is left.
@@ -196,8 +209,8 @@ func (r *running) reap() {
 	}
 	r.mu.Lock()
 	err := r.awaitEmpty()
-	oom := r.group.oomKilled()
-	err = errors.Join(err, r.group.close())
+	oom := r.group.Kills() > 0
+	err = errors.Join(err, r.group.Close())
 	r.gone = true
 	r.mu.Unlock()
 
@@ -210,7 +223,7 @@ func (r *running) reap() {
 	r.result, r.err = r.conclude(waitErr, oom)
 	r.err = errors.Join(r.err, err)
 	r.s.running.Remove(r)
-	r.s.d.spawn.release()
+	r.s.d.spawn.Release()
 	close(r.done)
 }
 

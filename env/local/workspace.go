@@ -12,6 +12,7 @@ import (
 
 	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/driver"
+	"github.com/milepost-rl/milepost/env/owner"
 )
 
 // workspace is one workspace on disk. The layout of its directory:
@@ -99,7 +100,7 @@ func (w *workspace) empty() error {
 		w.root = nil
 	}
 	if w.mount != "" {
-		if err := unmount(w.mount); err != nil {
+		if err := owner.Unmount(w.mount); err != nil {
 			return err
 		}
 		w.mount = ""
@@ -111,7 +112,7 @@ func (w *workspace) reset(ctx context.Context) error {
 	if err := w.empty(); err != nil {
 		return err
 	}
-	if err := removeTree(w.scratch()); err != nil {
+	if err := owner.RemoveTree(w.scratch()); err != nil {
 		return err
 	}
 	if err := os.Mkdir(w.scratch(), 0o755); err != nil {
@@ -124,7 +125,7 @@ func (w *workspace) close() error {
 	if err := w.empty(); err != nil {
 		return err
 	}
-	return removeTree(w.dir)
+	return owner.RemoveTree(w.dir)
 }
 
 // probeWorkspace decides between overlay and copy and finds out whether a tmpfs can be mounted, by trying.

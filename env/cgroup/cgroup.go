@@ -1,4 +1,6 @@
-package local
+// Package cgroup limits commands as a whole with control groups, version 1 or 2: a directory named after the owner and in it
+// one per command or sandbox (cgroup.go). spawn.go starts processes inside a group, from the one thread they may die with.
+package cgroup
 
 import (
 	"bytes"
@@ -7,36 +9,36 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/milepost-rl/milepost/env/driver"
 )
 
-// cgroups is one owner's place in the control groups: a directory named after the owner, and in it one per command.
-type cgroups struct {
+// Owner is one owner's place in the control groups: a directory named after it, and in it one per command. A nil Owner
+// has no groups.
+type Owner struct {
 	version string   // "v1" or "v2"
 	dirs    []string // the owner's directories: pids and memory (v1), or the one (v2)
 	homes   []string // v1: where the spawning thread goes back to, one for each of dirs
 	next    atomic.Int64
 }
 
-// group is the control group of one command.
-type group struct {
-	of   *cgroups
+// Group is the control group of one command. A nil Group limits nothing.
+type Group struct {
+	of   *Owner
 	dirs []string
 	fd   int // v2: the directory, for clone3; -1 otherwise
 }
 
-// cgroupRoots returns the directories in which an owner's directory is made, and the version.
-func cgroupRoots(root string) ([]string, string) {
+// roots returns the directories in which an owner's directory is made, and the version.
+func roots(root string) ([]string, string) {
 	if b, err := os.ReadFile(filepath.Join(root, "cgroup.controllers")); err == nil {
 		has := strings.Fields(string(b))
-		if contains(has, "memory") && contains(has, "pids") {
+		if slices.Contains(has, "memory") && slices.Contains(has, "pids") {
 			return []string{root}, "v2"
 		}
 		return nil, ""
@@ -50,39 +52,30 @@ func cgroupRoots(root string) ([]string, string) {
 	return []string{pids, memory}, "v1"
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
-
-// openCgroups makes the owner's directories. An error means that there are none to be had, and why.
-func openCgroups(root, owner string) (*cgroups, error) {
-	roots, version := cgroupRoots(root)
+// Open makes the owner's directories. An error means that there are none to be had, and why.
+func Open(root, owner string) (*Owner, error) {
+	places, version := roots(root)
 	if version == "" {
 		return nil, fmt.Errorf("%s has no pids and memory controllers", root)
 	}
-	c := &cgroups{version: version}
-	for i, r := range roots {
+	c := &Owner{version: version}
+	for i, r := range places {
 		dir := filepath.Join(r, owner)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, errors.Join(err, c.close())
+			return nil, errors.Join(err, c.Close())
 		}
 		c.dirs = append(c.dirs, dir)
 		if version == "v1" {
-			home, err := currentCgroup(r, filepath.Base(roots[i]))
+			home, err := currentCgroup(r, filepath.Base(places[i]))
 			if err != nil {
-				return nil, errors.Join(err, c.close())
+				return nil, errors.Join(err, c.Close())
 			}
 			c.homes = append(c.homes, home)
 		}
 	}
 	if version == "v2" {
 		if err := put(c.dirs[0], "cgroup.subtree_control", "+memory +pids"); err != nil {
-			return nil, errors.Join(err, c.close())
+			return nil, errors.Join(err, c.Close())
 		}
 	}
 	return c, nil
@@ -97,7 +90,7 @@ func currentCgroup(root, controller string) (string, error) {
 	}
 	for line := range strings.Lines(string(b)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) == 3 && contains(strings.Split(f[1], ","), controller) {
+		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) {
 			dir := filepath.Join(root, f[2])
 			if _, err := os.Stat(filepath.Join(dir, "tasks")); err == nil {
 				return dir, nil
@@ -116,56 +109,65 @@ func put(dir, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// bwrapProcs is how many processes bubblewrap itself has in the group: monitor, init, and one for the second user namespace.
-const bwrapProcs = 3
+// Version is "v1" or "v2".
+func (c *Owner) Version() string { return c.version }
 
-// open makes the group of one command. A nil receiver has no groups and returns nil.
-func (c *cgroups) open(l driver.Limits) (*group, error) {
+// Group makes the group of one command, of so many bytes and processes; 0 is no bound. A nil receiver has no groups and
+// returns nil.
+func (c *Owner) Group(memory, procs int64) (*Group, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &group{of: c, fd: -1}
+	g := &Group{of: c, fd: -1}
 	name := strconv.FormatInt(c.next.Add(1), 10)
 	for _, d := range c.dirs {
 		dir := filepath.Join(d, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, errors.Join(err, g.close())
+			return nil, errors.Join(err, g.Close())
 		}
 		g.dirs = append(g.dirs, dir)
 	}
-	if err := g.limit(l); err != nil {
-		return nil, errors.Join(err, g.close())
+	if err := g.Limit(memory, procs); err != nil {
+		return nil, errors.Join(err, g.Close())
 	}
 	if c.version == "v2" {
 		fd, err := unix.Open(g.dirs[0], unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_PATH, 0)
 		if err != nil {
-			return nil, errors.Join(err, g.close())
+			return nil, errors.Join(err, g.Close())
 		}
 		g.fd = fd
 	}
 	return g, nil
 }
 
-func (g *group) limit(l driver.Limits) error {
-	if l.Procs > 0 {
-		if err := put(g.dirs[0], "pids.max", strconv.Itoa(l.Procs+bwrapProcs)); err != nil {
-			return err
-		}
-	}
-	if l.Memory <= 0 {
-		return nil
-	}
-	if g.of.version == "v2" {
-		return errors.Join(put(g.dirs[0], "memory.max", strconv.FormatInt(l.Memory, 10)), g.optional("memory.swap.max", "0"))
-	}
-	if err := put(g.dirs[1], "memory.limit_in_bytes", strconv.FormatInt(l.Memory, 10)); err != nil {
+// Limit bounds the group to so many bytes and processes; 0 is no bound. The error wraps unix.EBUSY where version 1 finds
+// more memory in use than that; version 2 ends processes then.
+func (g *Group) Limit(memory, procs int64) error {
+	if err := put(g.dirs[0], "pids.max", orMax(procs, "max")); err != nil {
 		return err
 	}
-	return g.optional("memory.memsw.limit_in_bytes", strconv.FormatInt(l.Memory, 10))
+	dir := g.dirs[len(g.dirs)-1]
+	if g.of.version == "v2" {
+		return errors.Join(put(dir, "memory.max", orMax(memory, "max")), g.optional("memory.swap.max", "0"))
+	}
+	// The bound with swap may never be the smaller one: which of the two goes first depends on the direction.
+	value := orMax(memory, "-1")
+	err := put(dir, "memory.limit_in_bytes", value)
+	if swap := g.optional("memory.memsw.limit_in_bytes", value); swap != nil || err == nil {
+		return swap
+	}
+	return put(dir, "memory.limit_in_bytes", value)
+}
+
+func orMax(n int64, none string) string {
+	if n <= 0 {
+		return none
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // optional sets what a kernel without swap accounting does not have.
-func (g *group) optional(file, value string) error {
+func (g *Group) optional(file, value string) error {
 	err := put(g.dirs[len(g.dirs)-1], file, value)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSUP) {
 		return nil
@@ -175,10 +177,10 @@ func (g *group) optional(file, value string) error {
 
 // enter moves the calling thread into a version 1 group, so that what it starts is born there; leave moves it back.
 // "0" means the caller itself, the one form that takes no global lock.
-func (g *group) enter() error { return g.move(g.dirs) }
-func (g *group) leave() error { return g.move(g.of.homes) }
+func (g *Group) enter() error { return g.move(g.dirs) }
+func (g *Group) leave() error { return g.move(g.of.homes) }
 
-func (g *group) move(dirs []string) error {
+func (g *Group) move(dirs []string) error {
 	for _, d := range dirs {
 		if err := put(d, "tasks", "0"); err != nil {
 			return err
@@ -187,29 +189,33 @@ func (g *group) move(dirs []string) error {
 	return nil
 }
 
-// oomKilled reports whether the kernel killed a process of the group for its memory.
-func (g *group) oomKilled() bool {
+// Kills counts the processes of the group that the kernel killed for its memory.
+func (g *Group) Kills() int64 {
 	if g == nil {
-		return false
+		return 0
 	}
 	file := "memory.oom_control"
 	if g.of.version == "v2" {
 		file = "memory.events"
 	}
+	if len(g.dirs) == 0 {
+		return 0
+	}
 	b, err := os.ReadFile(filepath.Join(g.dirs[len(g.dirs)-1], file))
 	if err != nil {
-		return false
+		return 0
 	}
 	for line := range bytes.Lines(b) {
-		if n, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			return string(bytes.TrimSpace(n)) != "0"
+		if text, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			n, _ := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64) // the kernel writes numbers
+			return n
 		}
 	}
-	return false
+	return 0
 }
 
-// kill kills every process of the group, those outside the command's process group too.
-func (g *group) kill() {
+// Kill kills every process of the group, those outside the command's process group too.
+func (g *Group) Kill() {
 	if g == nil {
 		return
 	}
@@ -228,8 +234,8 @@ func killIn(dir string) {
 	}
 }
 
-// close removes the group; it succeeds once no process is left in it, which makes it the proof of that.
-func (g *group) close() error {
+// Close removes the group; it succeeds once no process is left in it, which makes it the proof of that.
+func (g *Group) Close() error {
 	if g == nil {
 		return nil
 	}
@@ -263,8 +269,8 @@ func removeCgroup(dir string) error {
 	}
 }
 
-// close removes the owner's directories. A nil receiver has none.
-func (c *cgroups) close() error {
+// Close removes the owner's directories. A nil receiver has none.
+func (c *Owner) Close() error {
 	if c == nil {
 		return nil
 	}
@@ -275,11 +281,11 @@ func (c *cgroups) close() error {
 	return errors.Join(errs...)
 }
 
-// sweepCgroups kills and removes what a dead owner left in the control groups. What cannot be removed does no harm but
+// Sweep kills and removes what a dead owner left in the control groups. What cannot be removed does no harm but
 // for its name, so this reports nothing.
-func sweepCgroups(root, owner string) {
-	roots, _ := cgroupRoots(root)
-	for _, r := range roots {
+func Sweep(root, owner string) {
+	places, _ := roots(root)
+	for _, r := range places {
 		dir := filepath.Join(r, owner)
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -294,17 +300,17 @@ func sweepCgroups(root, owner string) {
 	}
 }
 
-// sweepEmptyCgroups removes empty control groups of dead owners whose folder is gone, so that no sweep of a folder finds
+// SweepEmpty removes empty control groups of dead owners whose folder is gone, so that no sweep of a folder finds
 // them. It kills nothing: an owner that looks dead may live in another process namespace.
-func sweepEmptyCgroups(root string) {
-	roots, _ := cgroupRoots(root)
-	for _, r := range roots {
-		dirs, err := filepath.Glob(filepath.Join(r, ownerPrefix+"*"))
+func SweepEmpty(root string, dead func(name string) bool) {
+	places, _ := roots(root)
+	for _, r := range places {
+		dirs, err := filepath.Glob(filepath.Join(r, "*"))
 		if err != nil {
 			continue // the pattern is ours; a root with a bracket in its name is left alone
 		}
 		for _, dir := range dirs {
-			if l, ok := parseOwner(filepath.Base(dir)); !ok || l.Alive() {
+			if !dead(filepath.Base(dir)) {
 				continue
 			}
 			children, _ := filepath.Glob(filepath.Join(dir, "[0-9]*"))

@@ -1,4 +1,4 @@
-package local
+package owner
 
 import (
 	"encoding/json"
@@ -12,25 +12,23 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/milepost-rl/milepost/env/owner"
 )
 
 const (
-	leaseFile   = "lease.json"
-	ownerPrefix = "milepost-"
+	leaseFile = "lease.json"
+	prefix    = "milepost-"
 )
 
 var leaseCount atomic.Int64
 
-// takeLease makes a folder of this process's own in root and returns its path. The lease is in place before anything
+// TakeFolder makes a folder of this process's own in root and returns its path. The lease is in place before anything
 // else is.
-func takeLease(root string) (string, error) {
-	l, err := owner.Current()
+func TakeFolder(root string) (string, error) {
+	l, err := Current()
 	if err != nil {
 		return "", err
 	}
-	home := filepath.Join(root, fmt.Sprintf("%s%d-%s-%d", ownerPrefix, l.PID, l.Start, leaseCount.Add(1)))
+	home := filepath.Join(root, fmt.Sprintf("%s%d-%s-%d", prefix, l.PID, l.Start, leaseCount.Add(1)))
 	data, err := json.Marshal(l)
 	if err != nil {
 		return "", err
@@ -45,25 +43,32 @@ func takeLease(root string) (string, error) {
 	return home, os.Rename(tmp, filepath.Join(home, leaseFile))
 }
 
-// parseOwner reads the process out of a folder's name, for a folder whose owner died before it wrote the lease.
-func parseOwner(name string) (owner.Process, bool) {
-	f := strings.Split(strings.TrimPrefix(name, ownerPrefix), "-")
-	if !strings.HasPrefix(name, ownerPrefix) || len(f) != 3 {
-		return owner.Process{}, false
-	}
-	pid, err := strconv.Atoi(f[0])
-	return owner.Process{PID: pid, Start: f[1], Boot: owner.Boot()}, err == nil
+// Dead reports whether a name is that of an owner's folder, and the owner dead as far as the name tells.
+func Dead(name string) bool {
+	p, ok := parse(name)
+	return ok && !p.Alive()
 }
 
-// sweep removes the folders, mounts and control groups of owners that are dead. What belongs to a live one, and what
-// does not look like an owner's folder at all, is left alone.
-func sweep(root, cgroupRoot string) error {
+// parse reads the process out of a folder's name, for a folder whose owner died before it wrote the lease.
+func parse(name string) (Process, bool) {
+	f := strings.Split(strings.TrimPrefix(name, prefix), "-")
+	if !strings.HasPrefix(name, prefix) || len(f) != 3 {
+		return Process{}, false
+	}
+	pid, err := strconv.Atoi(f[0])
+	return Process{PID: pid, Start: f[1], Boot: Boot()}, err == nil
+}
+
+// Sweep removes the folders in root, and the mounts in them, of owners that are dead. What belongs to a live one, and what
+// does not look like an owner's folder at all, is left alone. before is called with the name of each folder, to end what
+// may still use it.
+func Sweep(root string, before func(name string)) error {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		l, ok := parseOwner(e.Name())
+		l, ok := parse(e.Name())
 		if !ok || !e.IsDir() {
 			continue
 		}
@@ -76,21 +81,19 @@ func sweep(root, cgroupRoot string) error {
 		if l.Alive() {
 			continue
 		}
-		if cgroupRoot != "none" {
-			sweepCgroups(cgroupRoot, e.Name())
-		}
-		if err := errors.Join(unmountBelow(home), removeTree(home)); err != nil {
+		before(e.Name())
+		if err := RemoveFolder(home); err != nil {
 			return fmt.Errorf("left by process %d, which is dead: %w", l.PID, err)
 		}
-	}
-	if cgroupRoot != "none" {
-		sweepEmptyCgroups(cgroupRoot)
 	}
 	return nil
 }
 
-// removeTree removes a directory. What a task made unwritable in it is made writable first.
-func removeTree(dir string) error {
+// RemoveFolder unmounts what is mounted in a folder and removes it.
+func RemoveFolder(home string) error { return errors.Join(unmountBelow(home), RemoveTree(home)) }
+
+// RemoveTree removes a directory. What a task made unwritable in it is made writable first.
+func RemoveTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -114,13 +117,13 @@ func unmountBelow(dir string) error {
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if len(f) > 4 {
-			if p := unescapeMount(f[4]); under(p, dir) {
+			if p := unescapeMount(f[4]); p == dir || strings.HasPrefix(p, dir+"/") {
 				points = append(points, p)
 			}
 		}
 	}
 	for i := len(points) - 1; i >= 0; i-- {
-		if err := unmount(points[i]); err != nil {
+		if err := Unmount(points[i]); err != nil {
 			return err
 		}
 	}
@@ -132,9 +135,9 @@ func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// unmount detaches a mount. Nothing uses it any more when this is called, except perhaps a process of the host that
+// Unmount detaches a mount. Nothing uses it any more when this is called, except perhaps a process of the host that
 // looks into it; the kernel then frees the mount when that one leaves.
-func unmount(p string) error {
+func Unmount(p string) error {
 	if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 		return &os.PathError{Op: "unmount", Path: p, Err: err}
 	}

@@ -1,4 +1,4 @@
-package local
+package cgroup
 
 import (
 	"os/exec"
@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts commands, all from one operating system thread.
+// Spawner starts commands, all from one operating system thread.
 //
 // Invariants: (1) bubblewrap dies with the thread that started it (PR_SET_PDEATHSIG counts threads, not processes), so
 // that thread lives as long as any command it started; (2) a thread is in a version 1 control group only between enter
 // and leave, and nothing else runs on it; (3) with no command alive there is neither thread nor goroutine.
-type spawner struct {
+type Spawner struct {
 	mu    sync.Mutex
 	alive int // commands started and not yet released, and starts under way
 	jobs  chan spawnJob
@@ -22,12 +22,12 @@ type spawner struct {
 
 type spawnJob struct {
 	cmd   *exec.Cmd
-	group *group
+	group *Group
 	done  chan error
 }
 
-// start starts cmd in the group. After success the caller calls release once the command has ended.
-func (s *spawner) start(cmd *exec.Cmd, g *group) error {
+// Start starts cmd in the group, which may be nil. After success the caller calls Release once the command has ended.
+func (s *Spawner) Start(cmd *exec.Cmd, g *Group) error {
 	s.mu.Lock()
 	if s.alive == 0 {
 		s.jobs = make(chan spawnJob)
@@ -40,13 +40,13 @@ func (s *spawner) start(cmd *exec.Cmd, g *group) error {
 	jobs <- job
 	err := <-job.done
 	if err != nil {
-		s.release()
+		s.Release()
 	}
 	return err
 }
 
-// release says that one started command has ended.
-func (s *spawner) release() {
+// Release says that one started command has ended.
+func (s *Spawner) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.alive--; s.alive == 0 {
@@ -64,7 +64,7 @@ func serve(jobs <-chan spawnJob) {
 	}
 }
 
-func startIn(cmd *exec.Cmd, g *group) error {
+func startIn(cmd *exec.Cmd, g *Group) error {
 	if g == nil {
 		return cmd.Start()
 	}
