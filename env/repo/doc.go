@@ -11,6 +11,7 @@
 //	build.go        how a base checkout is made and proven
 //	materialise.go  a fresh, proven copy of base + delta on disk
 //	patch.go        unified diffs out of and into deltas
+//	scrub.go        a repository without what came after its base commit, and the proof of it, here or in a sandbox
 //	gitcmd.go       how the git binary is called
 //
 // A new way to move a repository state about (another archive format, another patch dialect) gets a file of its own here.
