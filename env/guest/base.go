@@ -24,6 +24,9 @@ type Base struct {
 	dir   string // "" for an empty one
 }
 
+// Dir is the host directory, "" for an empty base.
+func (b Base) Dir() string { return b.dir }
+
 // OpenBase measures a base. The error wraps driver.ErrInvalid where dir is no directory.
 func OpenBase(ctx context.Context, dir string) (Base, error) {
 	b := Base{dir: dir}
@@ -69,9 +72,19 @@ func (b Base) walk(ctx context.Context, fn func(p string, info fs.FileInfo, root
 
 // pack writes the base as a tar stream: files, directories and links, with modes and times.
 func (b Base) pack(ctx context.Context, w io.Writer) error {
+	return b.packSome(ctx, w, func(string) bool { return true })
+}
+
+// packSome is pack of the paths for which want holds.
+func (b Base) packSome(ctx context.Context, w io.Writer, want func(p string) bool) error {
 	tw := tar.NewWriter(w)
 	if b.dir != "" {
-		err := b.walk(ctx, func(p string, info fs.FileInfo, root *os.Root) error { return packEntry(tw, root, p, info) })
+		err := b.walk(ctx, func(p string, info fs.FileInfo, root *os.Root) error {
+			if !want(p) {
+				return nil
+			}
+			return packEntry(tw, root, p, info)
+		})
 		if err != nil {
 			return err
 		}

@@ -6,5 +6,6 @@
 //	sandbox.go  Sandbox: files, changes, reset
 //	process.go  one command, from the driver's side
 //	limits.go   what a sandbox as a whole may take
+//	image.go    workspaces whose files come from the image: base volumes, trees and archives
 //	base.go     a base repository as a tar stream, and the stream that comes back
 package guest

@@ -37,6 +37,8 @@ type Sandbox struct {
 	link *Link
 	base Base
 	env  []string // NAME=VALUE, below that of every command
+	root string   // the workspace, as commands see it
+	copy string   // tree id of the base volume, which the workspace is copied from; "" = base is sent
 
 	limiting sync.Mutex
 	limits   Limits
@@ -48,11 +50,15 @@ type Sandbox struct {
 // New returns a sandbox that was made with the limits and answers on link. Its workspace is what Unpack makes it. vars,
 // NAME=VALUE, are added to the environment of every command.
 func New(host Host, link *Link, base Base, limits Limits, vars ...string) *Sandbox {
-	return &Sandbox{host: host, link: link, base: base, limits: limits, env: vars}
+	return &Sandbox{host: host, link: link, base: base, limits: limits, env: vars, root: agent.Workspace}
 }
 
+// Serve says that the agent serves the directory root (agent.ArgvAt). Where volume is not "", Unpack copies the workspace
+// from the sandbox's base volume, whose tree must have that id, and sends nothing. It is called before Unpack.
+func (s *Sandbox) Serve(root, volume string) { s.root, s.copy = root, volume }
+
 // Root implements driver.Sandbox.
-func (s *Sandbox) Root() string { return agent.Workspace }
+func (s *Sandbox) Root() string { return s.root }
 
 // Inside implements driver.Sandbox.
 func (s *Sandbox) Inside(m driver.Mount) string { return m.Path }
@@ -81,6 +87,9 @@ func (s *Sandbox) explain(err error) error {
 
 // Unpack fills the workspace with the base.
 func (s *Sandbox) Unpack(ctx context.Context) error {
+	if s.copy != "" {
+		return s.copyBase(ctx)
+	}
 	_, err := s.call(ctx, &wire.Request{Op: wire.OpUnpack}, func(w io.Writer) error { return s.base.pack(ctx, w) }, nil)
 	return err
 }

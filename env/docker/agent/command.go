@@ -175,14 +175,14 @@ func (s *server) startSupervisor(c *command) (p *supervisor, died <-chan syscall
 		}
 		return nil, nil, err
 	}
-	go sendOrder(c, ours[controlFD])
+	go sendOrder(c, s.dir, ours[controlFD])
 	return &supervisor{pid: pid, stdin: ours[0], stdout: &pump{pipe: ours[1]}, stderr: &pump{pipe: ours[2]}, report: ours[reportFD]}, died, nil
 }
 
 // sendOrder writes the order, after which the control pipe is the command's to be killed with.
-func sendOrder(c *command, control *os.File) {
+func sendOrder(c *command, root string, control *os.File) {
 	env := append(os.Environ(), texts(c.spec.Env)...)
-	o := order{Command: *c.spec, Dir: filepath.Join(Workspace, string(c.spec.Dir))}
+	o := order{Command: *c.spec, Dir: filepath.Join(root, string(c.spec.Dir))}
 	o.Command.Env = dedupe(env)
 	err := json.NewEncoder(control).Encode(o)
 	c.mu.Lock()

@@ -45,6 +45,22 @@ func (s *server) file(c *wire.Conn, req *wire.Request) {
 		in := c.Payload()
 		err = s.unpack(in)
 		_, _ = io.Copy(io.Discard, in)
+	case wire.OpAdopt:
+		answer.Tree, err = s.adopt()
+	case wire.OpShape:
+		in := c.Payload()
+		answer.Tree, answer.Entries, err = s.shape(in)
+		_, _ = io.Copy(io.Discard, in)
+	case wire.OpAdd:
+		in := c.Payload()
+		err = s.add(in)
+		_, _ = io.Copy(io.Discard, in)
+	case wire.OpCopy:
+		answer.Tree, err = s.copyBase(Base)
+	case wire.OpTree:
+		answer.Tree, err = s.tree()
+	case wire.OpArchive:
+		after = func() error { return s.archive(c) }
 	case wire.OpChanged:
 		answer.Entries, err = s.changed()
 	case wire.OpFetch:
@@ -92,6 +108,27 @@ func (s *server) unpack(in io.Reader) error {
 	if err := s.empty(); err != nil {
 		return err
 	}
+	sums, err := s.untar(in)
+	if err != nil {
+		return err
+	}
+	made, err := s.stampAll(sums)
+	if err != nil {
+		return err
+	}
+	s.keep(made)
+	return nil
+}
+
+// keep makes an index the workspace's.
+func (s *server) keep(made index) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index = made
+}
+
+// untar adds what a tar stream says to the workspace and returns the sums of its files and links.
+func (s *server) untar(in io.Reader) (map[string]sum, error) {
 	sums := map[string]sum{}
 	tr := tar.NewReader(in)
 	var dirs []*tar.Header
@@ -101,10 +138,10 @@ func (s *server) unpack(in io.Reader) error {
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("tar: %w", err)
+			return nil, fmt.Errorf("tar: %w", err)
 		}
 		if err := s.entry(h, tr, sums); err != nil {
-			return err
+			return nil, err
 		}
 		if h.Typeflag == tar.TypeDir {
 			dirs = append(dirs, h)
@@ -113,17 +150,10 @@ func (s *server) unpack(in io.Reader) error {
 	for i := len(dirs) - 1; i >= 0; i-- { // last, since a mode may forbid writing and entries change the time
 		name := path.Clean(dirs[i].Name)
 		if err := errors.Join(s.root.Chmod(name, fs.FileMode(dirs[i].Mode).Perm()), s.root.Chtimes(name, dirs[i].ModTime, dirs[i].ModTime)); err != nil {
-			return dirfs.Escapes(err)
+			return nil, dirfs.Escapes(err)
 		}
 	}
-	made, err := s.stampAll(sums)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.index = made
-	s.mu.Unlock()
-	return nil
+	return sums, nil
 }
 
 // entry makes one file of a tar stream. A name that leads out of the workspace, through ".." or a link, is refused; so is
@@ -158,7 +188,7 @@ func (s *server) entryFile(name string, h *tar.Header, in io.Reader, sums map[st
 	if err != nil {
 		return err
 	}
-	hash := newSum()
+	hash := dirfs.BlobHash(h.Size)
 	_, err = io.Copy(io.MultiWriter(f, hash), in)
 	if err == nil {
 		err = f.Chmod(fs.FileMode(h.Mode).Perm())

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"crypto/sha256"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -17,14 +15,13 @@ import (
 	"github.com/milepost-rl/milepost/env/docker/wire"
 )
 
-// sum is the SHA-256 of a file's content or a link's target.
+// sum is git's blob id of a file's content or a link's target, so that an index has a tree id.
 type sum []byte
 
-func newSum() hash.Hash { return sha256.New() }
-
 func sumOf(b []byte) sum {
-	s := sha256.Sum256(b)
-	return s[:]
+	h := dirfs.BlobHash(int64(len(b)))
+	_, _ = h.Write(b) // a hash takes everything
+	return h.Sum(nil)
 }
 
 // index describes the files and links of the workspace as they were unpacked, by path. It is replaced, never changed.
@@ -167,7 +164,7 @@ func (s *server) sum(p string, info fs.FileInfo) (sum, error) {
 		return nil, err
 	}
 	defer f.Close()
-	h := newSum()
+	h := dirfs.BlobHash(info.Size()) // of a file that grows meanwhile it is no blob's id, and so differs
 	_, err = io.Copy(h, f)
 	return h.Sum(nil), err
 }

@@ -9,16 +9,24 @@ import (
 // Path is where the program lies in a container; Main of any program that imports this package is the agent's there.
 const Path = "/.milepost/agent"
 
-// Workspace is the directory that the agent serves.
+// Workspace is the directory that the agent serves where the Spec names no other.
 const Workspace = "/workspace"
+
+// Base is where a container sees the volume that its workspace is copied from (OpCopy).
+const Base = "/.milepost-base"
 
 const (
 	serveRole     = "serve"
 	superviseRole = "supervise"
 )
 
-// Argv is the command line of process 1.
-func Argv(lease time.Duration) []string { return []string{Path, serveRole, lease.String()} }
+// Argv is the command line of process 1, which serves Workspace.
+func Argv(lease time.Duration) []string { return ArgvAt(lease, Workspace) }
+
+// ArgvAt is the command line of process 1 that serves another directory.
+func ArgvAt(lease time.Duration, root string) []string {
+	return []string{Path, serveRole, lease.String(), root}
+}
 
 // The driver puts its own executable into the container. There this package takes over before the rest of the program
 // begins, as the re-execution of Docker's own tools does.
@@ -42,8 +50,8 @@ func init() {
 }
 
 func serveMain(args []string) (int, error) {
-	if len(args) != 1 {
-		return 2, fmt.Errorf("usage: %s %s LEASE", Path, serveRole)
+	if len(args) != 2 {
+		return 2, fmt.Errorf("usage: %s %s LEASE ROOT", Path, serveRole)
 	}
 	lease, err := time.ParseDuration(args[0])
 	if err != nil {
@@ -52,7 +60,7 @@ func serveMain(args []string) (int, error) {
 	if err := protect(); err != nil {
 		return 1, err
 	}
-	s, err := newServer(Workspace, []string{"/tmp", "/dev/shm"})
+	s, err := newServer(args[1], []string{"/tmp", "/dev/shm"})
 	if err != nil {
 		return 1, err
 	}

@@ -22,6 +22,7 @@ import (
 // starts until nothing of them is left.
 type server struct {
 	root     *os.Root
+	dir      string   // absolute path of root
 	temps    []string // the places besides the workspace that commands can write to
 	files    dirfs.Dir
 	fileOps  chan struct{}
@@ -40,7 +41,7 @@ func newServer(dir string, temps []string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{root: root, temps: temps, files: dirfs.New(root), fileOps: make(chan struct{}, maxFileOps), children: newChildren(),
+	return &server{root: root, dir: dir, temps: temps, files: dirfs.New(root), fileOps: make(chan struct{}, maxFileOps), children: newChildren(),
 		counter: findOOMCounter(), index: index{}, running: map[string]*command{}}, nil
 }
 

@@ -25,6 +25,7 @@ type Op string
 // The operations, with what they use of a Request, their payload and what they answer with.
 const (
 	OpUnpack  Op = "unpack"  // payload: a tar stream that becomes the workspace, which is emptied first
+	OpCopy    Op = "copy"    // the workspace, emptied first, becomes what the base volume holds; answers Tree
 	OpStat    Op = "stat"    // Path; answers Infos[0]
 	OpReadDir Op = "readdir" // Path; answers Infos
 	OpRead    Op = "read"    // Path, Limit; answers Infos[0], then the content as payload
@@ -33,6 +34,11 @@ const (
 	OpRemove  Op = "remove"  // Path
 	OpChanged Op = "changed" // answers Entries: what differs from what was unpacked, without content
 	OpFetch   Op = "fetch"   // Paths; answers, then a tar stream as payload
+	OpTree    Op = "tree"    // answers Tree of the workspace, caches left out
+	OpArchive Op = "archive" // answers, then a tar stream of the workspace, caches left out, as payload
+	OpShape   Op = "shape"   // payload: Files as JSON; removes what is none of them, answers Tree of what was there and in Entries those that are missing
+	OpAdd     Op = "add"     // payload: a tar stream, added to the workspace
+	OpAdopt   Op = "adopt"   // makes everything in the workspace readable for all users; answers Tree
 	OpExec    Op = "exec"    // ID, Command; frames as package agent describes them
 	OpKill    Op = "kill"    // ID; ends a command
 )
@@ -68,6 +74,21 @@ type Answer struct {
 	Infos   []Info  `json:",omitempty"`
 	Entries []Entry `json:",omitempty"`
 	Result  *Result `json:",omitempty"`
+	Tree    *Tree   `json:",omitempty"`
+}
+
+// Tree describes a workspace as a whole.
+type Tree struct {
+	ID    string // git tree id of its files and links
+	Bytes int64  // what its files take on a tmpfs
+	Files int64  // files, links and directories
+}
+
+// File is one file or link that is wanted (OpShape).
+type File struct {
+	Path []byte
+	Mode uint32 // git mode
+	Blob []byte // git blob id, 20 bytes
 }
 
 // Info describes a directory entry.
