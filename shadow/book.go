@@ -227,7 +227,7 @@ func (b *book) unasked(r *wireResult) verdictOn {
 
 // keep makes a trusted result the answer to its key.
 func (b *book) keep(r *wireResult) *cacheEntry {
-	c := cacheEntry{V: wireVersion, Key: r.Key, Tree: r.Tree, Report: r.Report, Worker: r.Worker, Ran: r.Ran}
+	c := cacheEntry{V: fileVersion, Key: r.Key, Tree: r.Tree, Report: r.Report, Worker: r.Worker, Ran: r.Ran}
 	b.results[r.Key] = c
 	delete(b.spent, r.Key)
 	return &c

@@ -50,7 +50,7 @@ func openCache(path string) (f *cacheFile, entries []cacheEntry, bad int, err er
 func readCache(r io.Reader) (entries []cacheEntry, size int64, bad int, err error) {
 	size, err = readLines(r, func(line []byte) {
 		var e cacheEntry
-		if json.Unmarshal(line, &e) != nil || e.V != wireVersion || e.Key == "" || e.Tree == "" || len(e.Report) == 0 || e.Sum != e.sum() {
+		if json.Unmarshal(line, &e) != nil || e.V != fileVersion || e.Key == "" || e.Tree == "" || len(e.Report) == 0 || e.Sum != e.sum() {
 			bad++
 			return
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 func cached(key string) cacheEntry {
-	return cacheEntry{V: wireVersion, Key: key, Tree: treeID(1), Report: milepost.TestReport{milepost.Passed}}
+	return cacheEntry{V: fileVersion, Key: key, Tree: treeID(1), Report: milepost.TestReport{milepost.Passed}}
 }
 
 func TestCacheFileToleratesATornLine(t *testing.T) {

@@ -51,8 +51,10 @@ type workerRole struct {
 	URL, Token, Name, Dir string
 	Slots                 int
 	AckWait, Delay        time.Duration
-	Real                  bool // tests in the real sandbox
-	Faults                bool // its messages are damaged, doubled and held up
+	Real                  bool   // tests in the real sandbox
+	Faults                bool   // its messages are damaged, doubled and held up
+	Fatal                 string // the tree whose tests end the worker process, each time: SIGKILL, as the kernel does when memory is out
+	MaxDeliveries         int    // 0 = the default
 }
 
 // chaosMain is the main function of such a process; it ends on SIGTERM, and when the test that holds its standard input dies.
@@ -135,7 +137,10 @@ func (w *workerRole) run(ctx context.Context) error {
 	wc := DefaultWorker()
 	wc.Name, wc.Slots, wc.Streams.AckWait = w.Name, w.Slots, w.AckWait
 	wc.Heartbeat, wc.Poll, wc.DrainTimeout = 100*time.Millisecond, 100*time.Millisecond, 5*time.Second
-	worker, err := NewWorker(ctx, nc, wc, &slowRunner{runner, w.Delay}, blobs, WithBaseStore(store),
+	if w.MaxDeliveries > 0 {
+		wc.MaxDeliveries = w.MaxDeliveries
+	}
+	worker, err := NewWorker(ctx, nc, wc, &slowRunner{runner, w.Delay, w.Fatal}, blobs, WithBaseStore(store),
 		WithWorkerErrors(func(err error) { fmt.Fprintln(os.Stderr, w.Name+":", err) }))
 	if err != nil {
 		return err
@@ -166,12 +171,17 @@ func (w *workerRole) runner(store *repo.Store, blobs *repo.Blobs) (TestRunner, f
 type slowRunner struct {
 	TestRunner
 	delay time.Duration
+	fatal string
 }
 
 func (s *slowRunner) Run(ctx context.Context, task *milepost.Task, tree string, delta []milepost.TreeChange) (Outcome, error) {
 	fmt.Println("begin")
 	defer fmt.Println("end")
 	time.Sleep(s.delay)
+	if tree == s.fatal {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
 	return s.TestRunner.Run(ctx, task, tree, delta)
 }
 

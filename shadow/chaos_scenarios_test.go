@@ -328,7 +328,7 @@ func tamper(ctx context.Context, w *chaosWorld) {
 		w.t.Errorf("the stream: %v", err)
 		return
 	}
-	q, err := s.Consumer(ctx, string(milepost.ProbeStep))
+	q, err := s.Consumer(ctx, w.prober.names.queue(milepost.ProbeStep))
 	if err != nil {
 		w.t.Errorf("the queue: %v", err)
 		return

@@ -26,7 +26,7 @@ const (
 
 // deadLetter keeps a copy of a request under P.dead.KIND.RUN.
 func (w *Worker) deadLetter(ctx context.Context, m jetstream.Msg, why string) {
-	subject := strings.Replace(m.Subject(), w.cfg.Streams.Prefix+".probe.", w.cfg.Streams.Prefix+".dead.", 1)
+	subject := strings.Replace(m.Subject(), w.names("any").requests(), w.cfg.Streams.Prefix+".dead.", 1)
 	out := nats.NewMsg(subject)
 	out.Data = m.Data()
 	out.Header.Set(sumHeader, m.Headers().Get(sumHeader))

@@ -22,7 +22,7 @@ func poisoned(t *testing.T, r *rig, p *Prober, reqs ...milepost.ProbeRequest) *D
 	for _, req := range reqs {
 		must(t, p.Publish(t.Context(), req))
 		ids = append(ids, req.ID)
-		q, err := js.Consumer(t.Context(), p.names.probes(), string(req.Kind))
+		q, err := js.Consumer(t.Context(), p.names.probes(), p.names.queue(req.Kind))
 		must(t, err)
 		m, err := q.Next(jetstream.FetchMaxWait(5 * time.Second))
 		must(t, err)

@@ -264,3 +264,23 @@ func portOf(t *testing.T, server string) string {
 	must(t, err)
 	return u.Port()
 }
+
+// testClock stands still until it is moved.
+type testClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *testClock { return &testClock{at: time.Now()} }
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *testClock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}

@@ -13,6 +13,9 @@ import (
 	"github.com/milepost-rl/milepost"
 )
 
+// aloneAfter is how often a request may be handed out before it runs alone on its worker.
+const aloneAfter = 2
+
 // serve runs one request. ctx ends when the worker must let go of it.
 func (w *Worker) serve(ctx context.Context, m jetstream.Msg) {
 	w.busy(1)
@@ -20,7 +23,7 @@ func (w *Worker) serve(ctx context.Context, m jetstream.Msg) {
 	var req wireRequest
 	meta, err := m.Metadata()
 	if err == nil {
-		err = decode(m.Headers(), m.Data(), &req)
+		err = decodeVersion(w.version, m.Headers(), m.Data(), &req)
 	}
 	if err != nil {
 		w.bury(ctx, m, err)
@@ -33,10 +36,19 @@ func (w *Worker) serve(ctx context.Context, m jetstream.Msg) {
 	}
 	stop := w.keepAlive(ctx, m)
 	defer stop()
-	n := newNames(w.cfg.Streams.Prefix, req.Run)
+	n := w.names(req.Run)
 	if note, err := encode(n.progress(), wireStarted{req.address, w.cfg.Name}); err == nil {
 		_ = w.nc.PublishMsg(note) // a lost notice costs precision of times only
 	}
+	room := int64(1)
+	if req.Delivery > aloneAfter {
+		room = int64(w.cfg.Slots)
+	}
+	if err := w.room.Acquire(ctx, room); err != nil {
+		_ = m.Nak() // as below
+		return
+	}
+	defer w.room.Release(room)
 	res := w.run(ctx, &req)
 	if ctx.Err() != nil && res.Status == milepost.ProbeInfra {
 		_ = m.Nak() // drained: another worker takes it now rather than after AckWait
@@ -245,7 +257,7 @@ func (w *Worker) poison(ctx context.Context, m jetstream.Msg, req *wireRequest) 
 	why := fmt.Sprintf("handed out %d times without a result", req.Delivery-1)
 	w.onErr(milepost.E("shadow: probe", milepost.KindUnavailable, "%s: %s", req.ID, why))
 	w.deadLetter(ctx, m, why)
-	w.deliver(ctx, m, newNames(w.cfg.Streams.Prefix, req.Run), &wireResult{address: req.address, Worker: w.cfg.Name, Status: milepost.ProbeInfra, Reason: why})
+	w.deliver(ctx, m, w.names(req.Run), &wireResult{address: req.address, Worker: w.cfg.Name, Status: milepost.ProbeInfra, Reason: why})
 }
 
 func (w *Worker) count(res *wireResult) {

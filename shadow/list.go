@@ -12,7 +12,7 @@ import (
 )
 
 // ListWorkers listens for wait, which should be a few heartbeats, and returns the workers heard, by name. Errors:
-// KindUnavailable, KindCanceled, KindCorrupt for a heartbeat that cannot be read (another version's worker).
+// KindUnavailable, KindCanceled, KindCorrupt for a heartbeat that cannot be read.
 func ListWorkers(ctx context.Context, nc *nats.Conn, prefix string, wait time.Duration) ([]WorkerInfo, error) {
 	const op = "shadow: list workers"
 	sub, err := nc.SubscribeSync(newNames(prefix, "any").workers())
@@ -31,11 +31,11 @@ func ListWorkers(ctx context.Context, nc *nats.Conn, prefix string, wait time.Du
 		if err != nil {
 			return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 		}
-		var w wireWorker
-		if err := decode(m.Header, m.Data, &w); err != nil {
+		w, err := readHeartbeat(m.Header, m.Data)
+		if err != nil {
 			return nil, err
 		}
-		seen[w.Name] = w.WorkerInfo
+		seen[w.Name] = w
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindCanceled, err)

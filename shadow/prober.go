@@ -44,7 +44,9 @@ type Prober struct {
 	prints  map[string]*taskPrint
 	tasks   map[string]*milepost.Task
 	heard   map[string]heardWorker
-	stopped error // why the prober does no more; nil while it works
+	foreign map[int]bool // wire versions of workers that were reported
+	idle    time.Time    // since when requests wait and no worker is there for them; zero where one is
+	stopped error        // why the prober does no more; nil while it works
 
 	more   chan struct{} // capacity 1: the backlog has grown
 	ctx    context.Context
@@ -63,6 +65,8 @@ type proberOptions struct {
 	tasks func(id string) (*milepost.Task, error)
 	bases BaseExporter
 	onErr func(error)
+	// version of the wire; another than this program's only in tests, where runs of two versions stand side by side
+	version int
 }
 
 // ProberOption gives a prober what only some runs have.
@@ -91,7 +95,7 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	o := proberOptions{now: time.Now, onErr: func(error) {}}
+	o := proberOptions{now: time.Now, onErr: func(error) {}, version: wireVersion}
 	for _, f := range options {
 		f(&o)
 	}
@@ -99,11 +103,12 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	if err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	store, err := ensure(ctx, js, cfg.Streams, true)
+	n := newNames(cfg.Streams.Prefix, cfg.Run)
+	n.version = o.version
+	store, err := ensure(ctx, js, cfg.Streams, n, true)
 	if err != nil {
 		return nil, err
 	}
-	n := newNames(cfg.Streams.Prefix, cfg.Run)
 	results, err := claim(ctx, js, n, cfg.Epoch, cfg.Streams.AckWait)
 	if err != nil {
 		return nil, err
@@ -114,7 +119,7 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	}
 	p := &Prober{cfg: cfg, names: n, nc: nc, js: js, objs: newObjects(store, cfg.Streams.MaxAge, o.now), blobs: blobs, opts: o,
 		book: book, cache: cache, flaky: flaky, prints: map[string]*taskPrint{},
-		tasks: map[string]*milepost.Task{}, heard: map[string]heardWorker{}, more: make(chan struct{}, 1)}
+		tasks: map[string]*milepost.Task{}, heard: map[string]heardWorker{}, foreign: map[int]bool{}, more: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if err := p.subscribe(); err != nil {
 		_ = p.Close()
@@ -254,11 +259,11 @@ func (p *Prober) Stats() Stats {
 	defer p.mu.Unlock()
 	s := p.book.stats
 	s.Backlog, s.InFlight = p.queued, len(p.book.flights)
-	s.Workers = len(p.workers())
+	s.Workers = len(p.able())
 	return s
 }
 
-// Workers lists the workers heard of within the last 15 seconds, of all runs on the server.
+// Workers lists the workers heard of within the last 15 seconds, of all runs and versions on the server.
 func (p *Prober) Workers() []WorkerInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,13 +281,21 @@ func (p *Prober) workers() (out []WorkerInfo) {
 	return out
 }
 
+// able lists those of them that may take requests of this run. Under the lock.
+func (p *Prober) able() (out []WorkerInfo) {
+	for _, w := range p.workers() {
+		if !w.Drains && w.Wire == p.names.version {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 // countSlots tells the book what the workers can do. Under the lock.
 func (p *Prober) countSlots() {
 	p.book.slots = 0
-	for _, w := range p.workers() {
-		if !w.Drains {
-			p.book.slots += w.Slots
-		}
+	for _, w := range p.able() {
+		p.book.slots += w.Slots
 	}
 }
 

@@ -155,7 +155,7 @@ func (p *Prober) send(ctx context.Context, f *flight, attempt int) (seq uint64, 
 // message makes the request's message and uploads what does not fit into it. From the second attempt on everything large
 // is looked for in the store again, as its absence may be why the first failed.
 func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg, error) {
-	w := &wireRequest{address: address{V: wireVersion, Run: p.cfg.Run, Epoch: p.cfg.Epoch, Key: f.key, ID: f.req.ID, Attempt: attempt},
+	w := &wireRequest{address: address{V: p.names.version, Run: p.cfg.Run, Epoch: p.cfg.Epoch, Key: f.key, ID: f.req.ID, Attempt: attempt},
 		Kind: f.req.Kind, Task: f.print.sum, Tree: f.req.Tree, Delta: f.req.Delta}
 	limit := int(p.nc.MaxPayload()) - headroom
 	if len(f.print.body) <= min(p.cfg.InlineLimit, limit/4) {

@@ -28,7 +28,7 @@ func (p *Prober) subscribe() error {
 
 func (p *Prober) onProgress(m *nats.Msg) {
 	var w wireStarted
-	err := decode(m.Header, m.Data, &w)
+	err := decodeVersion(p.names.version, m.Header, m.Data, &w)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -40,16 +40,50 @@ func (p *Prober) onProgress(m *nats.Msg) {
 }
 
 func (p *Prober) onWorker(m *nats.Msg) {
-	var w wireWorker
-	err := decode(m.Header, m.Data, &w)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
+	w, err := readHeartbeat(m.Header, m.Data)
+	if err == nil && p.hear(w) {
+		err = milepost.E("shadow: workers", milepost.KindUnavailable, "worker %s speaks version %d of the messages, this run version %d: workers of that version get "+
+			"none of its probes, which wait for workers of its own version", w.Name, w.Wire, p.names.version)
+	} else if err != nil {
+		p.mu.Lock()
 		p.book.stats.Corrupt++
+		p.mu.Unlock()
 		return
 	}
-	p.heard[w.Name] = heardWorker{w.WorkerInfo, p.opts.now()}
+	p.report(err)
+}
+
+// hear notes that w lives, and reports whether it is the first of a version that this run cannot use.
+func (p *Prober) hear(w WorkerInfo) (foreign bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard[w.Name] = heardWorker{w, p.opts.now()}
 	p.countSlots()
+	foreign = w.Wire != p.names.version && !p.foreign[w.Wire]
+	p.foreign[w.Wire] = p.foreign[w.Wire] || foreign
+	return foreign
+}
+
+// aloneFor is how long requests may wait without a worker before the run says so.
+const aloneFor = 30 * time.Second
+
+// missWorkers reports, every aloneFor, that requests wait and nobody is there to take them.
+func (p *Prober) missWorkers() {
+	p.mu.Lock()
+	waiting, others, now := len(p.book.flights), len(p.workers())-len(p.able()), p.opts.now()
+	var err error
+	switch {
+	case waiting == 0 || waiting > 0 && len(p.able()) > 0:
+		p.idle = time.Time{}
+	case p.idle.IsZero():
+		p.idle = now
+	case now.Sub(p.idle) >= aloneFor:
+		p.idle = now
+		err = milepost.E("shadow: workers", milepost.KindUnavailable, "%d probes wait and no worker is there for them (%d others drain or are of another version): "+
+			"start `milepost worker shadow` with this run's server, or set probes.local", waiting, others)
+	}
+	p.mu.Unlock()
+	p.report(err)
 }
 
 // receiveLoop consumes results until the prober stops, and begins anew when the server lost its streams.
@@ -82,7 +116,7 @@ func (p *Prober) reclaim() (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
 	if _, err := p.js.Stream(ctx, p.names.results()); errors.Is(err, jetstream.ErrStreamNotFound) {
-		if _, err := ensure(ctx, p.js, p.cfg.Streams, true); err != nil {
+		if _, err := ensure(ctx, p.js, p.cfg.Streams, p.names, true); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +156,7 @@ func (p *Prober) receive(c jetstream.Consumer) error {
 // onResult takes one result into the book, then acknowledges it.
 func (p *Prober) onResult(m jetstream.Msg) {
 	var r wireResult
-	err := decode(m.Headers(), m.Data(), &r)
+	err := decodeVersion(p.names.version, m.Headers(), m.Data(), &r)
 	if err == nil && !knownStatus(r.Status) {
 		err = milepost.E("shadow: result", milepost.KindCorrupt, "status %q of %s is not one a worker may send", r.Status, r.ID)
 	}
@@ -184,6 +218,7 @@ func (p *Prober) tickLoop() {
 			p.countSlots() // workers that fell silent count no more
 			p.mu.Unlock()
 		case <-look.C:
+			p.missWorkers()
 			p.reconcile()
 		}
 	}

@@ -56,7 +56,7 @@ func (b *book) compare(f *flight, p *milepost.Probe) *disagreement {
 		return nil
 	}
 	b.stats.Rechecked++
-	d := &disagreement{V: wireVersion, Task: f.print.task.ID, Tree: f.req.Tree, Workers: [2]string{first.Worker, p.Worker}}
+	d := &disagreement{V: fileVersion, Task: f.print.task.ID, Tree: f.req.Tree, Workers: [2]string{first.Worker, p.Worker}}
 	for i, s := range first.Report {
 		if i < len(p.Report) && p.Report[i] != s {
 			d.Tests = append(d.Tests, testPair{f.print.task.Tests[i], s.String(), p.Report[i].String()})
@@ -122,7 +122,7 @@ func openFlaky(path string, b *book) (f *flakyFile, bad int, err error) {
 	err = f.open(path, func(r io.Reader) (int64, error) {
 		return readLines(r, func(line []byte) {
 			var d disagreement
-			if json.Unmarshal(line, &d) != nil || d.V != wireVersion || d.Task == "" {
+			if json.Unmarshal(line, &d) != nil || d.V != fileVersion || d.Task == "" {
 				bad++
 				return
 			}

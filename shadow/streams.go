@@ -19,15 +19,18 @@ var kinds = [...]milepost.ProbeKind{milepost.ProbeBaseline, milepost.ProbeVerdic
 
 // names gives the names of streams and subjects under a prefix P; RUN is the run's id as one subject token.
 //
-//	stream P-probes   work queue   P.probe.KIND.RUN     one durable consumer per kind: "baseline", "verdict", "step", "recheck"
+//	stream P-probes   work queue   P.probe.vN.KIND.RUN  one durable consumer per wire version N and kind: "vN-baseline", …
 //	stream P-results  work queue   P.result.RUN.EPOCH   one durable consumer per epoch: "RUN-EPOCH", filter P.result.RUN.>
 //	stream P-epochs   limits       P.epoch.RUN          the last message of each subject is the run's epoch
 //	stream P-dead     limits       P.dead.KIND.RUN      requests set aside: undecodable, or fatal to their workers
 //	bucket P-objects  object store blob/ID, task/SHA256, base/TREE
 //	core              P.wake  P.progress.RUN  P.worker.NAME  P.base.RUN (request and reply)
-type names struct{ prefix, run string }
+type names struct {
+	prefix, run string
+	version     int // of the requests that it names
+}
 
-func newNames(prefix, run string) names { return names{prefix, safeToken(run)} }
+func newNames(prefix, run string) names { return names{prefix, safeToken(run), wireVersion} }
 
 func (n names) probes() string      { return n.prefix + "-probes" }
 func (n names) results() string     { return n.prefix + "-results" }
@@ -38,12 +41,15 @@ func (n names) bucket() string      { return n.prefix + "-objects" }
 func (n names) wake() string        { return n.prefix + ".wake" }
 func (n names) progress() string    { return n.prefix + ".progress." + n.run }
 func (n names) workers() string     { return n.prefix + ".worker.*" }
-func (n names) allProbes() string   { return n.prefix + ".probe.*." + n.run }
+func (n names) allProbes() string   { return n.prefix + ".probe.*.*." + n.run } // of all versions
 func (n names) base() string        { return n.prefix + ".base." + n.run }
 
 func (n names) probe(k milepost.ProbeKind) string {
-	return n.prefix + ".probe." + string(k) + "." + n.run
+	return n.requests() + string(k) + "." + n.run
 }
+func (n names) requests() string                     { return fmt.Sprintf("%s.probe.v%d.", n.prefix, n.version) }
+func (n names) queue(k milepost.ProbeKind) string    { return fmt.Sprintf("v%d-%s", n.version, k) }
+func (n names) queueFor(k milepost.ProbeKind) string { return n.requests() + string(k) + ".>" }
 func (n names) dead(k milepost.ProbeKind) string {
 	return n.prefix + ".dead." + string(k) + "." + n.run
 }
@@ -73,8 +79,7 @@ func safeToken(s string) string {
 // ensure makes the streams, the bucket and the workers' consumers where they are missing. Both sides call it, so either
 // may come first, and after a server lost its store. The orchestrator's settings hold: as owner it also changes what
 // differs from them. Errors: KindUnavailable.
-func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, owner bool) (jetstream.ObjectStore, error) {
-	n := newNames(cfg.Prefix, "any")
+func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, n names, owner bool) (jetstream.ObjectStore, error) {
 	for _, s := range []jetstream.StreamConfig{
 		{Name: n.probes(), Subjects: []string{cfg.Prefix + ".probe.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: cfg.MaxAge,
 			MaxBytes: cfg.MaxRequests, Discard: jetstream.DiscardNew},
@@ -88,7 +93,7 @@ func ensure(ctx context.Context, js jetstream.JetStream, cfg StreamConfig, owner
 		}
 	}
 	for _, k := range kinds {
-		c := jetstream.ConsumerConfig{Durable: string(k), FilterSubject: cfg.Prefix + ".probe." + string(k) + ".>",
+		c := jetstream.ConsumerConfig{Durable: n.queue(k), FilterSubject: n.queueFor(k),
 			AckPolicy: jetstream.AckExplicitPolicy, AckWait: cfg.AckWait, MaxDeliver: -1, MaxAckPending: -1}
 		if err := ensureConsumer(ctx, js, n.probes(), c, owner); err != nil {
 			return nil, err

@@ -11,8 +11,12 @@ import (
 	"github.com/milepost-rl/milepost"
 )
 
-// wireVersion is raised when a reader of the old form would misread the new one; other versions are refused.
+// wireVersion is raised when a reader of the old form would misread the new one. It stands in the subjects of requests, so
+// that workers are only handed what they can read, and what another version's worker can do waits for that one (streams.go).
 const wireVersion = 1
+
+// fileVersion is the version of the lines in the run folder, which outlive an upgrade.
+const fileVersion = 1
 
 // sumHeader carries the SHA-256 of the body in hex: a damaged message is recognised even where it is still valid JSON.
 const sumHeader = "Milepost-Sum"
@@ -62,7 +66,7 @@ type wireStarted struct {
 	Worker string `json:"worker"`
 }
 
-// wireWorker is the heartbeat of a worker.
+// wireWorker is the heartbeat of a worker. All versions read each other's: fields are only added to it.
 type wireWorker struct {
 	V int `json:"v"`
 	WorkerInfo
@@ -72,6 +76,7 @@ type wireWorker struct {
 type WorkerInfo struct {
 	Name    string    `json:"name"`
 	Host    string    `json:"host"`
+	Wire    int       `json:"wire"` // version of the messages that it speaks; a run of another version gets nothing from it
 	Slots   int       `json:"slots"`
 	Busy    int       `json:"busy"`
 	Served  int       `json:"served"`            // results published since it started
@@ -114,22 +119,43 @@ func encode(subject string, v any) (*nats.Msg, error) {
 }
 
 // decode reads a body into v after checking sum and version. Errors: KindCorrupt.
-func decode(h nats.Header, body []byte, v any) error {
+func decode(h nats.Header, body []byte, v any) error { return decodeVersion(wireVersion, h, body, v) }
+
+// decodeVersion is decode for one who speaks the given version.
+func decodeVersion(version int, h nats.Header, body []byte, v any) error {
+	const op = "shadow: decode"
+	have, err := decodeAny(h, body, v)
+	if have != 0 && have != version {
+		return milepost.E(op, milepost.KindCorrupt, "message version %d, this program speaks %d", have, version)
+	}
+	return err
+}
+
+// decodeAny reads a body of whatever version, which it returns, 0 where the message is damaged. Errors: KindCorrupt.
+func decodeAny(h nats.Header, body []byte, v any) (version int, err error) {
 	const op = "shadow: decode"
 	if got := h.Get(sumHeader); got != hashHex(body) {
-		return milepost.E(op, milepost.KindCorrupt, "checksum %q is not that of the %d bytes received", got, len(body))
+		return 0, milepost.E(op, milepost.KindCorrupt, "checksum %q is not that of the %d bytes received", got, len(body))
 	}
 	var head struct {
 		V int `json:"v"`
 	}
 	if err := json.Unmarshal(body, &head); err != nil {
-		return milepost.E(op, milepost.KindCorrupt, "not JSON: %w", err)
+		return 0, milepost.E(op, milepost.KindCorrupt, "not JSON: %w", err)
 	}
-	if head.V != wireVersion {
-		return milepost.E(op, milepost.KindCorrupt, "message version %d, this program speaks %d", head.V, wireVersion)
+	if head.V < 1 {
+		return 0, milepost.E(op, milepost.KindCorrupt, "no message version")
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return milepost.E(op, milepost.KindCorrupt, "%w", err)
+		return head.V, milepost.E(op, milepost.KindCorrupt, "%w", err)
 	}
-	return nil
+	return head.V, nil
+}
+
+// readHeartbeat reads a heartbeat of any version. Errors: KindCorrupt.
+func readHeartbeat(h nats.Header, body []byte) (WorkerInfo, error) {
+	var w wireWorker
+	version, err := decodeAny(h, body, &w)
+	w.Wire = version
+	return w.WorkerInfo, err
 }

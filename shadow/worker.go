@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/testrun"
@@ -40,6 +42,8 @@ type BlobStore interface {
 //     the prober drops the result.
 //   - A worker whose own means fail (no sandbox, full disk) rests between probes, longer each time, so that it does not
 //     take from the others, fast, what it can only fail at.
+//   - A request that was handed out twice without a result may have killed its workers: it runs alone, so that those beside
+//     it do not die with it each time and are taken for deadly too.
 //   - When ctx of Run ends, slots take no more, finish within DrainTimeout what they hold, and hand back the rest.
 type Worker struct {
 	cfg    WorkerConfig
@@ -49,8 +53,13 @@ type Worker struct {
 	blobs  BlobStore
 	bases  *baseFetcher
 	onErr  func(error)
+	ready  func(context.Context) error // nil where nobody knows
+	// version of the wire; another than this program's only in tests, where workers of two versions stand side by side
+	version int
 
-	wake chan struct{} // a token for each slot at most
+	room *semaphore.Weighted // one for each slot; a request that may have killed workers takes all
+	asks singleflight.Group  // of ready
+	wake chan struct{}       // a token for each slot at most
 
 	mu     sync.Mutex
 	store  jetstream.ObjectStore
@@ -65,6 +74,13 @@ type WorkerOption func(*Worker)
 
 // WithBaseStore lets the worker fetch base repositories that are not on its disk into the store its runner uses.
 func WithBaseStore(b BaseImporter) WorkerOption { return func(w *Worker) { w.bases.bases = b } }
+
+// WithReadiness lets a worker whose probe failed for want of its own means (sandboxes, disk) ask f before it takes the next:
+// until f returns nil it takes none, so that an engine that is away costs each slot one attempt and no more. f returns an
+// error where no probe could be run, and may be called from several goroutines.
+func WithReadiness(f func(context.Context) error) WorkerOption {
+	return func(w *Worker) { w.ready = f }
+}
 
 // WithWorkerErrors reports failures that the worker survives. f must not block.
 func WithWorkerErrors(f func(error)) WorkerOption { return func(w *Worker) { w.onErr = f } }
@@ -87,28 +103,37 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	w := &Worker{cfg: cfg, nc: nc, js: js, runner: runner, blobs: blobs, onErr: func(error) {}, wake: make(chan struct{}, cfg.Slots),
-		tasks: map[string]*milepost.Task{}, info: WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()}}
+		version: wireVersion, room: semaphore.NewWeighted(int64(cfg.Slots)), tasks: map[string]*milepost.Task{},
+		info: WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()}}
 	w.bases = &baseFetcher{w: w}
 	for _, f := range options {
 		f(w)
 	}
+	w.info.Wire = w.version
 	return w, w.attach(ctx)
 }
 
 // Name is the worker's name in results and heartbeats.
 func (w *Worker) Name() string { return w.cfg.Name }
 
+// names are those of a run, in the worker's version.
+func (w *Worker) names(run string) names {
+	n := newNames(w.cfg.Streams.Prefix, run)
+	n.version = w.version
+	return n
+}
+
 // attach finds or makes streams and consumers.
 func (w *Worker) attach(ctx context.Context) error {
-	store, err := ensure(ctx, w.js, w.cfg.Streams, false)
+	n := w.names("any")
+	store, err := ensure(ctx, w.js, w.cfg.Streams, n, false)
 	if err != nil {
 		return err
 	}
-	n := newNames(w.cfg.Streams.Prefix, "any")
 	var queues [len(kinds)]jetstream.Consumer
 	lease := w.cfg.Streams.AckWait
 	for i, k := range kinds {
-		if queues[i], err = w.js.Consumer(ctx, n.probes(), string(k)); err != nil {
+		if queues[i], err = w.js.Consumer(ctx, n.probes(), n.queue(k)); err != nil {
 			return milepost.Wrap("shadow: attach worker", milepost.KindUnavailable, err)
 		}
 		lease = queues[i].CachedInfo().Config.AckWait // what holds is what the server has, whatever is configured here
@@ -121,8 +146,7 @@ func (w *Worker) attach(ctx context.Context) error {
 
 // Run serves until ctx ends, then drains, and returns nil. Errors: KindUnavailable when it cannot listen.
 func (w *Worker) Run(ctx context.Context) error {
-	n := newNames(w.cfg.Streams.Prefix, "any")
-	sub, err := w.nc.Subscribe(n.wake(), func(*nats.Msg) { w.signal() })
+	sub, err := w.nc.Subscribe(w.names("any").wake(), func(*nats.Msg) { w.signal() })
 	if err != nil {
 		return milepost.Wrap("shadow: run worker", milepost.KindUnavailable, err)
 	}
@@ -161,7 +185,7 @@ func (w *Worker) signal() {
 func (w *Worker) slot(ctx, hard context.Context) {
 	poll := time.NewTimer(0)
 	defer poll.Stop()
-	for ctx.Err() == nil {
+	for w.able(ctx) {
 		m, err := w.next()
 		switch {
 		case err != nil:
@@ -184,6 +208,31 @@ func (w *Worker) slot(ctx, hard context.Context) {
 
 // restFirst and restMost bound how long a failing worker rests before it takes the next probe.
 const restFirst, restMost = 250 * time.Millisecond, 30 * time.Second
+
+// readyMost bounds how long a worker waits before it looks for its means again.
+const readyMost = 5 * time.Second
+
+// able waits, where the last probe failed for this worker's own reasons, until its means are back. It reports whether the
+// slot may take a request; if not, ctx has ended.
+func (w *Worker) able(ctx context.Context) bool {
+	w.mu.Lock()
+	failing := w.ready != nil && w.info.Failing > 0
+	w.mu.Unlock()
+	for wait := restFirst; failing && ctx.Err() == nil; wait = min(2*wait, readyMost) {
+		_, err, _ := w.asks.Do("", func() (any, error) { return nil, w.ready(ctx) })
+		if err == nil {
+			break
+		}
+		if wait == restFirst && ctx.Err() == nil {
+			w.onErr(milepost.E("shadow: worker", milepost.KindUnavailable, "takes no probe until its sandboxes can be had again: %w", err))
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
+}
 
 // rest waits where the last probes, two and more in a row, failed for this worker's own reasons.
 func (w *Worker) rest(ctx context.Context) {
@@ -236,14 +285,14 @@ func (w *Worker) reattach(ctx context.Context) {
 
 // heartbeat tells that the worker lives, at once and then every Heartbeat.
 func (w *Worker) heartbeat(ctx context.Context) {
-	subject := newNames(w.cfg.Streams.Prefix, "any").worker(w.cfg.Name)
+	subject := w.names("any").worker(w.cfg.Name)
 	tick := time.NewTicker(w.cfg.Heartbeat)
 	defer tick.Stop()
 	for {
 		w.mu.Lock()
 		info := w.info
 		w.mu.Unlock()
-		if m, err := encode(subject, wireWorker{wireVersion, info}); err == nil {
+		if m, err := encode(subject, wireWorker{w.version, info}); err == nil {
 			_ = w.nc.PublishMsg(m) // the next one follows; a closed connection shows in next
 		}
 		select {

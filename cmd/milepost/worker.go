@@ -168,7 +168,7 @@ func newWorkerListCommand() *cobra.Command {
 
 func printWorkers(c *cobra.Command, workers []shadow.WorkerInfo) error {
 	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tHOST\tSLOTS\tBUSY\tSERVED\tFAILED\tUP\tSTATE")
+	fmt.Fprintln(t, "NAME\tHOST\tWIRE\tSLOTS\tBUSY\tSERVED\tFAILED\tUP\tSTATE")
 	for _, w := range workers {
 		state := "serving"
 		switch {
@@ -177,7 +177,7 @@ func printWorkers(c *cobra.Command, workers []shadow.WorkerInfo) error {
 		case w.Failing > 1:
 			state = fmt.Sprintf("failing, %d in a row", w.Failing)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", w.Name, w.Host, w.Slots, w.Busy, w.Served, w.Failed, time.Since(w.Started).Round(time.Second), state)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", w.Name, w.Host, w.Wire, w.Slots, w.Busy, w.Served, w.Failed, time.Since(w.Started).Round(time.Second), state)
 	}
 	return milepost.Wrap("worker list", milepost.KindUnavailable, t.Flush())
 }

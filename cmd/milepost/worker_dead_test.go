@@ -72,7 +72,7 @@ func TestWorkerDeadCommands(t *testing.T) {
 	}
 	js, err := jetstream.New(nc)
 	ok(err)
-	q, err := js.Consumer(t.Context(), "milepost-probes", "step")
+	q, err := js.Consumer(t.Context(), "milepost-probes", "v1-step")
 	ok(err)
 	var taken []jetstream.Msg
 	for range ids {
