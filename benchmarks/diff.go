@@ -23,6 +23,19 @@ func Diff(path, before, after string) string {
 	return out.String()
 }
 
+// Added is the patch that makes a new text file.
+func Added(path, text string) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "diff --git a/%s b/%s\nnew file mode 100644\n", path, path)
+	if text != "" {
+		fmt.Fprintf(&out, "--- /dev/null\n+++ b/%s\n", path)
+		for _, h := range hunks(align(nil, splitLines(text))) {
+			h.write(&out)
+		}
+	}
+	return out.String()
+}
+
 // splitLines splits a text into lines that keep their newline; the last one may lack it.
 func splitLines(s string) []string {
 	lines := strings.SplitAfter(s, "\n")

@@ -35,7 +35,7 @@ func write(t *testing.T, text string) string {
 // TestShipped: every shipped file loads, and what a run saves of it loads as the same.
 func TestShipped(t *testing.T) {
 	names := configs.Names()
-	if want := []string{"e2e_real", "quickstart", "reference", "swe_mile_bug_repair"}; !reflect.DeepEqual(names, want) {
+	if want := []string{"e2e_real", "micro_generate", "quickstart", "reference", "swe_mile_bug_repair"}; !reflect.DeepEqual(names, want) {
 		t.Errorf("shipped are %v, want %v", names, want)
 	}
 	for _, name := range names {
@@ -169,7 +169,7 @@ func TestFaults(t *testing.T) {
 		"duplicate key":  {"run:\n  seed: 1\n  seed: 2\n", `FILE:3: mapping key "seed" already defined at [2:3]`},
 		"tabs":           {"run:\n\tseed: 1\n", "FILE:2: found character '\t' that cannot start any token"},
 		"open list":      {"server:\n  args: [a\n", `FILE:2: sequence end token ']' not found`},
-		"empty":          {"", `FILE: no field is set; the shipped configurations show how: e2e_real, quickstart, reference, swe_mile_bug_repair`},
+		"empty":          {"", `FILE: no field is set; the shipped configurations show how: e2e_real, micro_generate, quickstart, reference, swe_mile_bug_repair`},
 		"comments only":  {"# run:\n", `FILE: no field is set;`},
 		"null":           {"null\n", `FILE:1: the configuration is empty; allowed: a mapping of run, tasks,`},
 		"a list":         {"- a\n", `FILE:1: the configuration is a list; allowed: a mapping of run, tasks,`},
@@ -197,7 +197,7 @@ func TestFaults(t *testing.T) {
 func TestMissing(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
 	_, err := configs.Load(missing, nil)
-	want := missing + " is neither a file nor one of the shipped configurations: e2e_real, quickstart, reference, swe_mile_bug_repair"
+	want := missing + " is neither a file nor one of the shipped configurations: e2e_real, micro_generate, quickstart, reference, swe_mile_bug_repair"
 	if milepost.KindOf(err) != milepost.KindNotFound || !strings.Contains(err.Error(), want) {
 		t.Errorf("missing file: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 func batchMetrics(records []EpisodeRecord) map[string]float64 {
 	var n, infra, cancelled, reward, resolved, steps, invalid, sampled, tokens, submitted, edited, probes, trusted, late, cached float64
 	groups, signal, fromR := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	var absR, p float64
+	var absR, p, passed float64
 	for _, rec := range records {
 		ep := rec.Episode
 		if lost(ep.Status) {
@@ -32,6 +32,7 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 		}
 		reward += ep.Outcome.Reward
 		resolved += indicator(ep.Outcome.Resolved)
+		passed += passedShare(ep)
 		submitted += indicator(ep.Stop == milepost.StopSubmit)
 		steps += float64(len(ep.Steps))
 		sampled += float64(ep.Sampled())
@@ -59,7 +60,7 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 	}
 	return map[string]float64{
 		"episodes": n, "episodes_infra": infra, "episodes_cancelled": cancelled,
-		"reward_mean": ratio(reward, n), "resolved_rate": ratio(resolved, n), "submitted_rate": ratio(submitted, n), "edited_rate": ratio(edited, n),
+		"reward_mean": ratio(reward, n), "resolved_rate": ratio(resolved, n), "pass_rate": ratio(passed, n), "submitted_rate": ratio(submitted, n), "edited_rate": ratio(edited, n),
 		"groups": float64(len(groups)), "groups_without_signal": 1 - ratio(float64(len(signal)), float64(len(groups))),
 		"groups_with_r": ratio(float64(len(fromR)), float64(len(groups))),
 		"invalid_calls": ratio(invalid, steps), "turns_mean": ratio(steps, n),
@@ -67,6 +68,15 @@ func batchMetrics(records []EpisodeRecord) map[string]float64 {
 		"probes": probes, "probes_trusted": ratio(trusted, probes), "probes_late": ratio(late, probes), "probes_cached": ratio(cached, probes),
 		"credit_abs_r_mean": ratio(absR, steps), "credit_p_mean": ratio(p, steps),
 	}
+}
+
+// passedShare is the share of the task's tests that pass in the verdict of an episode; 0 without a trusted one.
+func passedShare(ep *milepost.Episode) float64 {
+	v := ep.Outcome.Verdict
+	if v == nil || !v.Trusted {
+		return 0
+	}
+	return ratio(float64(v.Report.Count(milepost.Passed)), float64(len(v.Report)))
 }
 
 func indicator(b bool) float64 {

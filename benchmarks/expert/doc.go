@@ -3,7 +3,7 @@
 //
 //   - New: the imperfect expert, so that a policy that imitates it leaves room for reinforcement learning. On micro
 //     tasks (micro.go) it reads the files and works out the right line from the docstring by the grammar, and never
-//     looks at the reference patch. On faults in real packages (inject.go) it knows the patch, as demonstrations may: it
+//     looks at the reference patch; micro specifications it carries out function by function (generate.go). On faults in real packages (inject.go) it knows the patch, as demonstrations may: it
 //     looks at each changed place and writes the reference's lines or a wrong variation of them.
 //   - NewReference and NewIdle (replay.go): the reference patch in one call, and nothing at all.
 //

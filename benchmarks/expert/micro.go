@@ -45,6 +45,9 @@ func (c Config) validate() error {
 // the file (again only where it has not seen it), works out the right line from the docstring, and replaces the faulty
 // one. It never looks at the reference patch. With Right 1 and Skip 0 it resolves every micro task.
 //
+// Where the statement is a micro specification, it writes the functions one by one, each rightly, wrongly or not at all,
+// by the specification's text alone (generate.go). With Right 1 and Skip 0 every hidden test passes.
+//
 // For any other task it is built from the reference patch, which demonstrations may know and a policy may not: for each
 // changed place in random order it perhaps searches for what a failing test is named after, reads the lines around the
 // place, and replaces them by the reference's or by a wrong variation. With Right 1 and Skip 0 it resolves every task
@@ -57,10 +60,15 @@ func New(cfg Config) (*Model, error) {
 	}
 	return &Model{write: func(o rollout.Opening) (script, error) {
 		var complaints []complaint
+		var specification []wanted
 		for _, m := range o.Messages {
 			if m.Role == rollout.RoleUser {
 				complaints = append(complaints, readStatement(m.Content)...)
+				specification = append(specification, readSpecification(m.Content)...)
 			}
+		}
+		if len(specification) > 0 {
+			return cfg.generateScript(specification), nil
 		}
 		if len(complaints) == 0 {
 			return injectScript(cfg, o.Task)

@@ -23,7 +23,7 @@ type world struct {
 
 func (w *world) answer(t *testing.T, c toolcall.Call) string {
 	t.Helper()
-	var a struct{ Kind, Query, Path, Command, Old, New, Patch string }
+	var a struct{ Kind, Query, Path, Command, Old, New, Patch, Text string }
 	if err := json.Unmarshal(c.Arguments, &a); err != nil {
 		t.Fatalf("arguments %s: %v", c.Arguments, err)
 	}
@@ -56,6 +56,13 @@ func (w *world) answer(t *testing.T, c toolcall.Call) string {
 			w.before = map[string]string{a.Path: w.files[a.Path]}
 			w.files[a.Path] = strings.Replace(w.files[a.Path], a.Old, a.New, 1)
 			w.edits[a.Path] = a.New
+		case "create":
+			if _, there := w.files[a.Path]; there {
+				t.Fatalf("%s is created twice", a.Path)
+			}
+			w.files[a.Path] = a.Text
+		case "insert": // at the start
+			w.files[a.Path] = a.Text + "\n" + w.files[a.Path]
 		case "undo":
 			for p, text := range w.before {
 				w.files[p] = text
@@ -209,5 +216,36 @@ func TestOpeningsThatNoScriptCanPlay(t *testing.T) {
 		if err := try(); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
+	}
+}
+
+const specification = "tax.fee(x): x plus 7.\ntax.due(a, b): a minus b.\npay.cut(s): Last of s, or 2 if empty."
+
+func TestExpertCarriesOutASpecification(t *testing.T) {
+	w := &world{files: map[string]string{}}
+	play(t, mustExpert(t, expert.Config{Right: 1}), w, toolcall.Hermes, specification, 1, nil)
+	if got := strings.Join(w.calls, ", "); got != "edit_file create, edit_file insert, edit_file create, submit" {
+		t.Errorf("calls: %s", got)
+	}
+	want := "def due(a, b):\n    return a - b\ndef fee(x):\n    return x + 7"
+	if w.files["tax.py"] != want || w.files["pay.py"] != "def cut(s):\n    return s[-1] if s else 2" {
+		t.Errorf("files %q", w.files)
+	}
+}
+
+func TestExpertSkillOnASpecification(t *testing.T) {
+	m := mustExpert(t, expert.Config{Right: .5, Skip: .2})
+	written, right := 0, 0
+	for seed := range int64(400) {
+		w := &world{files: map[string]string{}}
+		play(t, m, w, toolcall.Hermes, specification, seed, nil)
+		text := w.files["tax.py"] + "\n" + w.files["pay.py"]
+		written += strings.Count(text, "def ")
+		for _, line := range []string{"return x + 7\n", "return a - b\n", "return s[-1] if s else 2\n"} {
+			right += strings.Count(text+"\n", line)
+		}
+	}
+	if written < 900 || written > 1020 || right < 400 || right > 560 { // 1200 functions: 960 written, 480 right
+		t.Errorf("%d of 1200 functions written, %d right; about 960 and 480 are wanted", written, right)
 	}
 }

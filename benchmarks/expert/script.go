@@ -130,6 +130,17 @@ type (
 		Old     string `json:"old"`
 		New     string `json:"new"`
 	}
+	createArgs struct {
+		Command string `json:"command"`
+		Path    string `json:"path"`
+		Text    string `json:"text"`
+	}
+	insertArgs struct {
+		Command string `json:"command"`
+		Path    string `json:"path"`
+		Line    int    `json:"line"`
+		Text    string `json:"text"`
+	}
 	patchArgs struct {
 		Command string `json:"command"`
 		Patch   string `json:"patch"`

@@ -15,6 +15,15 @@ const (
 	HintFunction Hint = "function" // "fee(4) gives -3, not 11.": the agent has to search for it
 )
 
+// Kind is what a micro task asks for.
+type Kind string
+
+// The kinds.
+const (
+	KindRepair   Kind = "repair"   // a repository with faults and its tests
+	KindGenerate Kind = "generate" // a specification, an empty repository and hidden tests
+)
+
 // The splits of task sets. Which split a repository may belong to is decided by its tree id, so two splits can never
 // share one, whatever their seeds.
 const (
@@ -30,9 +39,10 @@ type Config struct {
 	Seed             int64    `yaml:"seed" json:"seed"`                             // any number; a pipeline fills it in from run.seed and the split
 	Count            int      `yaml:"count" json:"count"`                           // how many tasks; a pipeline fills it in from demos, train, validation, heldout
 	Split            string   `yaml:"split" json:"split"`                           // train, validation or heldout, which share no task; a pipeline fills it in
-	Faults           int      `yaml:"faults" json:"faults"`                         // faults in a task, in as many files as there are
-	Files            int      `yaml:"files" json:"files"`                           // modules that may have faults
-	Distractors      int      `yaml:"distractors" json:"distractors"`               // further modules, all healthy
+	Kind             Kind     `yaml:"kind" json:"kind"`                             // repair: faults and their tests; generate: a specification and hidden tests
+	Faults           int      `yaml:"faults" json:"faults"`                         // repair: faults in a task, in as many files as there are
+	Files            int      `yaml:"files" json:"files"`                           // modules that may have faults, or are to be written
+	Distractors      int      `yaml:"distractors" json:"distractors"`               // repair: further modules, all healthy
 	FunctionsPerFile int      `yaml:"functions_per_file" json:"functions_per_file"` // functions in each module, 1 to 4
 	Families         []Family `yaml:"families" json:"families"`                     // families that faults are drawn from; empty: all
 	Hint             Hint     `yaml:"hint" json:"hint"`                             // what the statement names: module or function
@@ -42,7 +52,7 @@ type Config struct {
 
 // DefaultConfig is the small machine's default: three faults in three files of two functions, and one more file.
 func DefaultConfig() Config {
-	return Config{Count: 100, Split: SplitTrain, Faults: 3, Files: 3, Distractors: 1, FunctionsPerFile: 2,
+	return Config{Count: 100, Split: SplitTrain, Kind: KindRepair, Faults: 3, Files: 3, Distractors: 1, FunctionsPerFile: 2,
 		Families: slices.Clone(Families), Hint: HintModule, Image: "local:python3", Workers: 2}
 }
 
@@ -62,6 +72,12 @@ func (c Config) withDefaults() (Config, error) {
 	setInt(&c.Workers, d.Workers)
 	if c.Split == "" {
 		c.Split = d.Split
+	}
+	if c.Kind == "" {
+		c.Kind = d.Kind
+	}
+	if c.Kind == KindGenerate { // every function is to be written, and there is nothing else
+		c.Faults, c.Distractors = c.Files*c.FunctionsPerFile, 0
 	}
 	if c.Hint == "" {
 		c.Hint = d.Hint
@@ -87,6 +103,9 @@ func (c Config) validate() error {
 	}
 	if !slices.Contains(splits, c.Split) {
 		return bad("split %q is not one of %v", c.Split, splits)
+	}
+	if c.Kind != KindRepair && c.Kind != KindGenerate {
+		return bad("kind %q is not one of [%s %s]", c.Kind, KindRepair, KindGenerate)
 	}
 	if c.Hint != HintModule && c.Hint != HintFunction {
 		return bad("hint %q is not one of [%s %s]", c.Hint, HintModule, HintFunction)

@@ -58,7 +58,10 @@ func newRand(split string, seed int64, index, attempt int) *rand.Rand {
 func draw(cfg Config, rng *rand.Rand) *world {
 	names := sample(rng, moduleNames, cfg.Files+cfg.Distractors)
 	funcs := sample(rng, functionNames, len(names)*cfg.FunctionsPerFile)
-	broken := placeFaults(cfg, rng)
+	var broken map[place]Family
+	if cfg.Kind == KindRepair {
+		broken = placeFaults(cfg, rng)
+	}
 	w := &world{}
 	for i, name := range names {
 		m := module{name: name}

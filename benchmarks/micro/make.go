@@ -75,7 +75,7 @@ func generate(cfg Config) ([]*world, error) {
 		var found *world
 		for attempt := 0; attempt < maxAttempts && found == nil; attempt++ {
 			w := draw(cfg, newRand(cfg.Split, cfg.Seed, i, attempt))
-			tree, err := benchmarks.TreeID(w.render(false).list())
+			tree, err := benchmarks.TreeID(w.base(cfg).list())
 			if err != nil {
 				return nil, err
 			}
@@ -121,32 +121,30 @@ func (f files) list() []benchmarks.File {
 
 // makeTask writes the repository of one world and finds its failing tests.
 func makeTask(ctx context.Context, cfg Config, i int, w *world, check *benchmarks.Checker, outDir string) (*milepost.Task, error) {
-	id := fmt.Sprintf("micro-%s-%d-%04d", cfg.Split, cfg.Seed, i)
+	id := taskID(cfg, i)
 	dir := filepath.Join(outDir, "repos", id)
 	if err := os.RemoveAll(dir); err != nil { // left by a run that did not come to write the task file
 		return nil, milepost.Wrap("micro: make", milepost.KindUnavailable, err)
 	}
-	before, after := w.render(false), w.render(true)
-	commit, tree, err := benchmarks.WriteRepo(dir, before.list())
+	commit, tree, err := benchmarks.WriteRepo(dir, w.base(cfg).list())
 	if err != nil {
 		return nil, err
 	}
 	t := &milepost.Task{
 		ID: id, Kind: milepost.BugRepair, Split: cfg.Split, Source: fmt.Sprintf("micro seed=%d index=%d", cfg.Seed, i),
-		Statement: w.statement(cfg.Hint), Repo: dir, BaseCommit: commit, BaseTree: tree, Image: cfg.Image,
+		Repo: dir, BaseCommit: commit, BaseTree: tree, Image: cfg.Image,
 		Protected: []string{"tests/"}, Tests: w.testIDs(), Meta: w.meta(cfg),
 		Test: milepost.TestCommand{Argv: strings.Fields("python3 -m unittest discover -v -s tests"),
 			Format: "unittest", Resident: "unittest", Timeout: testTimeout},
 	}
-	for _, f := range before.list() {
-		if d := benchmarks.Diff(f.Path, before[f.Path], after[f.Path]); d != "" {
-			t.ReferencePatch += d
-			t.RelevantFiles = append(t.RelevantFiles, f.Path)
-		}
+	if cfg.Kind == KindGenerate {
+		w.askForAll(t)
+	} else {
+		w.askForRepair(cfg, t)
 	}
 	reason, err := check.Discover(ctx, t, runs)
 	if err == nil && reason == "" {
-		reason = w.contradicts(t)
+		reason = w.contradicts(cfg, t)
 	}
 	if reason != "" {
 		return nil, milepost.E("micro: make", milepost.KindInternal, "task %s: %s", id, reason)
@@ -154,13 +152,33 @@ func makeTask(ctx context.Context, cfg Config, i int, w *world, check *benchmark
 	return t, err
 }
 
+// askForRepair fills in what a repair task asks and how it is solved.
+func (w *world) askForRepair(cfg Config, t *milepost.Task) {
+	t.Statement = w.statement(cfg.Hint)
+	before, after := w.render(false), w.render(true)
+	for _, f := range before.list() {
+		if d := benchmarks.Diff(f.Path, before[f.Path], after[f.Path]); d != "" {
+			t.ReferencePatch += d
+			t.RelevantFiles = append(t.RelevantFiles, f.Path)
+		}
+	}
+}
+
+func taskID(cfg Config, i int) string {
+	name := "micro"
+	if cfg.Kind == KindGenerate {
+		name = "micro-generate"
+	}
+	return fmt.Sprintf("%s-%s-%d-%04d", name, cfg.Split, cfg.Seed, i)
+}
+
 // contradicts compares the failing tests that were found with those the grammar expects.
-func (w *world) contradicts(t *milepost.Task) string {
+func (w *world) contradicts(cfg Config, t *milepost.Task) string {
 	var want []string
 	for _, m := range w.modules {
 		for _, fn := range m.functions {
 			for i, e := range fn.tests {
-				if fn.body.eval(e.in) != e.want {
+				if cfg.Kind == KindGenerate || fn.body.eval(e.in) != e.want {
 					want = append(want, testID(m.name, fn.Name, i))
 				}
 			}
@@ -175,6 +193,9 @@ func (w *world) contradicts(t *milepost.Task) string {
 
 // meta describes the difficulty of a task for people and statistics.
 func (w *world) meta(cfg Config) map[string]string {
+	if cfg.Kind == KindGenerate {
+		return map[string]string{"seed": strconv.FormatInt(cfg.Seed, 10), "files": strconv.Itoa(cfg.Files), "functions": strconv.Itoa(cfg.Files * cfg.FunctionsPerFile)}
+	}
 	var fams, where []string
 	for _, f := range w.faults {
 		fams = append(fams, string(f.wrong.family))

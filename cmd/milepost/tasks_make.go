@@ -43,7 +43,7 @@ func makeSet(c *cobra.Command, flags *benchFlags, out string, good func() error,
 
 func newTasksMakeMicroCommand() *cobra.Command {
 	var flags benchFlags
-	var out, hint string
+	var out, hint, kind string
 	var families []string
 	cfg := micro.DefaultConfig()
 	c := &cobra.Command{
@@ -56,7 +56,7 @@ func newTasksMakeMicroCommand() *cobra.Command {
 			if cfg.Count == 0 { // means the default in a configuration
 				return &usageError{fmt.Errorf("--count is 0; it must be at least 1")}
 			}
-			cfg.Hint, cfg.Workers, cfg.Families = micro.Hint(hint), flags.workers, nil
+			cfg.Kind, cfg.Hint, cfg.Workers, cfg.Families = micro.Kind(kind), micro.Hint(hint), flags.workers, nil
 			for _, f := range families {
 				cfg.Families = append(cfg.Families, micro.Family(f))
 			}
@@ -71,8 +71,9 @@ func newTasksMakeMicroCommand() *cobra.Command {
 	f.Int64Var(&cfg.Seed, "seed", 1, "any number")
 	f.IntVar(&cfg.Count, "count", cfg.Count, "how many tasks")
 	f.StringVar(&cfg.Split, "split", cfg.Split, "train, validation or heldout")
+	f.StringVar(&kind, "kind", string(cfg.Kind), "repair (faults and their tests) or generate (a specification, an empty repository and hidden tests)")
 	f.IntVar(&cfg.Faults, "faults", cfg.Faults, "faults in a task")
-	f.IntVar(&cfg.Files, "files", cfg.Files, "modules that may have faults")
+	f.IntVar(&cfg.Files, "files", cfg.Files, "modules that may have faults, or are to be written")
 	f.IntVar(&cfg.Distractors, "distractors", cfg.Distractors, "further modules, all healthy")
 	f.IntVar(&cfg.FunctionsPerFile, "functions-per-file", cfg.FunctionsPerFile, "functions in each module, 1 to 4")
 	f.StringSliceVar(&families, "families", nil, fmt.Sprintf("families of faults (default: all of %v)", micro.Families))
