@@ -2,6 +2,7 @@ package configs
 
 import (
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/benchmarks/expert"
 	"github.com/milepost-rl/milepost/benchmarks/micro"
 	"github.com/milepost-rl/milepost/credit"
@@ -33,6 +34,7 @@ type Run struct {
 	Weights  weights.DiskConfig         `yaml:"weights"`  // how new weights reach the servers
 	Schedule orchestrator.Config        `yaml:"schedule"` // how much is sampled, when it is evaluated, when the run ends
 	RFT      RFT                        `yaml:"rft"`      // the cold start: demonstrations filtered by execution, then supervised fine-tuning
+	Eval     evaluate.Config            `yaml:"eval"`     // `milepost eval`: prices, and when it gives up
 	Micro    Micro                      `yaml:"micro"`    // the micro task sets that quickstart makes
 }
 
@@ -114,6 +116,7 @@ func Default() Run {
 		Schedule: orchestrator.DefaultConfig(),
 		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Minimum: 1, Concurrency: 8,
 			SFT: trainerbridge.DefaultSFTConfig(), Model: trainerbridge.DefaultModelConfig()},
+		Eval:  evaluate.DefaultConfig(),
 		Micro: Micro{Config: micro.DefaultConfig(), Demos: 1000, Train: 400, Validation: 50, Heldout: 100},
 	}
 }
@@ -137,7 +140,7 @@ func (c Run) Validate() error {
 		{"rollout", c.Rollout.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
-		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
+		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
 	} {
 		if err := part.check(); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)

@@ -267,7 +267,7 @@ func kept(dir, key string) (v *Verdict, note string) {
 
 // keep writes the report and, last, the verdict.
 func keep(dir string, v *Verdict) error {
-	if v.Outcome.judged() {
+	if v.Outcome.Judged() {
 		if err := writeJSON(filepath.Join(dir, reportFile), map[string]predictions.Instance{v.InstanceID: v.Report()}); err != nil {
 			return err
 		}

@@ -21,9 +21,9 @@ func (v *Verdict) Report() predictions.Instance {
 	return r
 }
 
-// judged reports whether SWE-bench's harness writes a report of such an end: it does where the evaluation came to its
+// Judged reports whether SWE-bench's harness writes a report of such an end: it does where the evaluation came to its
 // end and the log could be parsed, however it was judged; otherwise the instance is an error there.
-func (o Outcome) judged() bool {
+func (o Outcome) Judged() bool {
 	switch o {
 	case Resolved, Unresolved, NoMarkers, NoResults, Contradicted:
 		return true
@@ -48,7 +48,7 @@ type RunReport struct {
 func Summarise(tasks []string, list []predictions.Prediction, verdicts []*Verdict) *RunReport {
 	graded := map[string]predictions.Instance{}
 	for _, v := range verdicts {
-		if v.Outcome.judged() {
+		if v.Outcome.Judged() {
 			graded[v.InstanceID] = v.Report()
 		}
 	}
