@@ -13,7 +13,7 @@
 //	reaper.go     collects what a dead owner left
 //	errors.go     which failure is whose
 //	events.go     containers that ran out of memory, as the engine tells
-//	executable.go the program that is put into containers as agent
+//	executable.go the agent as a tar stream, to be put into a volume
 //	agent, wire   the program that runs as process 1 of a container, and what is said to it
 //	dockertest    an engine and an image for tests
 //

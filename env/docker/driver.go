@@ -46,7 +46,7 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	program, err := cfg.findAgent()
+	program, err := guest.Program(cfg.Agent, "sandbox.docker.agent")
 	if err != nil {
 		return nil, err
 	}
