@@ -2,6 +2,7 @@ package env
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -85,6 +86,9 @@ func (e *Env) Create(ctx context.Context, spec Spec) (*Sandbox, error) {
 	spec.Limits = spec.Limits.Or(e.limits)
 	d, err := e.driver.Create(ctx, &spec)
 	if err != nil {
+		if spec.Image != "" && ctx.Err() == nil {
+			err = fmt.Errorf("%s, image %s: %w", spec.Name, spec.Image, err)
+		}
 		return nil, classify(op, err)
 	}
 	s := &Sandbox{env: e, spec: spec, driver: d}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -63,6 +64,27 @@ func validateEnv(vars map[string]string) error {
 // reserved are the places inside a sandbox that a mount may not cover.
 var reserved = []string{"/workspace", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/dev", "/sys", "/tmp"}
 
+// validateWorkdir allows only places that a workspace may cover.
+func validateWorkdir(s *Spec) error {
+	for _, p := range append(slices.Clone(s.Hidden), s.Workdir) {
+		if p != "" && (!path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.ContainsAny(p, "\x00:,")) {
+			return fmt.Errorf("%q is not a clean absolute path of the image, or has a colon or comma in it", p)
+		}
+	}
+	if s.Workdir == "" {
+		return nil
+	}
+	for _, r := range reserved {
+		if r != "/workspace" && (s.Workdir == r || strings.HasPrefix(s.Workdir, r+"/")) {
+			return fmt.Errorf("workdir %q lies in %s, a directory of the system", s.Workdir, r)
+		}
+	}
+	if s.Image == "" {
+		return fmt.Errorf("workdir %q is a directory of an image, and no image is named", s.Workdir)
+	}
+	return nil
+}
+
 func validateMount(m Mount) error {
 	if !filepath.IsAbs(m.Host) || strings.ContainsRune(m.Host, 0) {
 		return fmt.Errorf("mount %q: the host directory must be an absolute path", m.Host)
@@ -81,6 +103,9 @@ func validateMount(m Mount) error {
 func validateSpec(s *Spec) error {
 	if s.Base != "" && (!filepath.IsAbs(s.Base) || strings.ContainsRune(s.Base, 0)) {
 		return fmt.Errorf("base %q must be an absolute directory", s.Base)
+	}
+	if err := validateWorkdir(s); err != nil {
+		return err
 	}
 	for _, m := range s.Mounts {
 		if err := validateMount(m); err != nil {

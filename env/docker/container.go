@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func resources(l guest.Limits) container.Resources {
 }
 
 // tmpfs are the mount options of the places that can be written. In all they hold less than the memory limit.
-func (e *engine) tmpfs(l driver.Limits, b guest.Base) map[string]string {
+func (e *engine) tmpfs(l driver.Limits, root string, b guest.Base) map[string]string {
 	d := e.d
 	disk, tmp := l.Disk, d.cfg.tmpSize()
 	if l.Memory > 0 {
@@ -56,16 +57,16 @@ func (e *engine) tmpfs(l driver.Limits, b guest.Base) map[string]string {
 			work += fmt.Sprintf(",nr_inodes=%d", b.Files+max(disk/guest.PageSize, guest.PageSize))
 		}
 	}
-	return map[string]string{agent.Workspace: work, "/tmp": temp}
+	return map[string]string{root: work, "/tmp": temp}
 }
 
 // containerConfig says what process 1 is and what its environment holds besides the image's.
-func (e *engine) containerConfig(image, name string) *container.Config {
+func (e *engine) containerConfig(image, name, root string) *container.Config {
 	d := e.d
 	labels := d.me.labels(time.Now())
 	labels[labelSandbox] = name
 	c := &container.Config{
-		Image: image, Hostname: "sandbox", User: d.cfg.user(), Entrypoint: agent.Argv(d.cfg.Lease), Cmd: []string{}, WorkingDir: "/",
+		Image: image, Hostname: "sandbox", User: d.cfg.user(), Entrypoint: agent.ArgvAt(d.cfg.Lease, root), Cmd: []string{}, WorkingDir: "/",
 		Env:       []string{"HOME=/tmp", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"},
 		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true, Labels: labels,
 	}
@@ -84,7 +85,7 @@ func (e *engine) hostConfig(spec *driver.Spec, b guest.Base, volume string) *con
 	}
 	h := &container.HostConfig{
 		AutoRemove: true, ReadonlyRootfs: true, NetworkMode: network, CapDrop: []string{"ALL"}, Privileged: false, Init: &no,
-		SecurityOpt: []string{"no-new-privileges"}, LogConfig: container.LogConfig{Type: "none"}, Tmpfs: e.tmpfs(spec.Limits, b),
+		SecurityOpt: []string{"no-new-privileges"}, LogConfig: container.LogConfig{Type: "none"}, Tmpfs: e.tmpfs(spec.Limits, rootOf(spec), b),
 		Runtime: d.cfg.Runtime, IpcMode: "private", RestartPolicy: container.RestartPolicy{Name: "no"},
 		Mounts:    []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: path.Dir(agent.Path), ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
 		Resources: resources(guest.LimitsOf(spec.Limits, b)),
@@ -98,10 +99,25 @@ func (e *engine) hostConfig(spec *driver.Spec, b guest.Base, volume string) *con
 	if e.podman.Load() { // which would otherwise set as many as no process without privileges may set
 		h.Ulimits = append(h.Ulimits, &units.Ulimit{Name: "nproc", Soft: maxThreads, Hard: maxThreads})
 	}
+	if len(spec.Hidden) > 0 { // the engine's own are replaced by a list
+		h.MaskedPaths = append(slices.Clone(maskedPaths), spec.Hidden...)
+	}
 	for _, m := range spec.Mounts {
 		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Host, Target: m.Path, ReadOnly: !m.Writable})
 	}
 	return h
+}
+
+// maskedPaths are those that an engine hides where nothing is said.
+var maskedPaths = []string{"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+	"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"}
+
+// rootOf is where the workspace lies.
+func rootOf(spec *driver.Spec) string {
+	if spec.Workdir != "" {
+		return spec.Workdir
+	}
+	return agent.Workspace
 }
 
 // maxFiles is how many files a process may have open, which the engines would otherwise set as high as the system allows.
@@ -141,12 +157,41 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("milepost-%s-%d", e.d.me.name, e.d.next.Add(1))
-	made, err := e.make(e.containerConfig(image, spec.Name), e.hostConfig(spec, b, volume), name)
+	held, err := e.bases.take(ctx, image, spec, b)
 	if err != nil {
 		return nil, err
 	}
-	s = &sandbox{e: e, id: made.ID}
+	if held != nil {
+		b = held.base
+	}
+	host := e.hostConfig(spec, b, volume)
+	if held != nil {
+		host.Mounts = append(host.Mounts, held.mount())
+	}
+	return e.start(ctx, e.containerConfig(image, spec.Name, rootOf(spec)), host, held, func(s *sandbox, link *guest.Link) error {
+		s.Sandbox = guest.New(s, link, b, guest.LimitsOf(spec.Limits, b))
+		if held == nil {
+			s.Serve(rootOf(spec), "")
+		} else {
+			s.Serve(spec.Workdir, held.tree)
+		}
+		return s.Unpack(ctx)
+	})
+}
+
+// start makes and starts one container and connects it; use makes the sandbox of it. On failure nothing is left. held,
+// which may be nil, is given back at the end of the container.
+func (e *engine) start(ctx context.Context, c *container.Config, h *container.HostConfig, held *held, use func(*sandbox, *guest.Link) error) (s *sandbox, err error) {
+	bound := removeTime
+	if held == nil { // the engine may copy files of the image into a volume
+		bound = fillTime
+	}
+	made, err := e.make(bound, c, h, fmt.Sprintf("milepost-%s-%d", e.d.me.name, e.d.next.Add(1)))
+	if err != nil {
+		held.release()
+		return nil, err
+	}
+	s = &sandbox{e: e, id: made.ID, held: held}
 	e.keep(s)
 	defer func() {
 		if err != nil {
@@ -171,18 +216,17 @@ func (e *engine) create(ctx context.Context, spec *driver.Spec, image string, b 
 	if err != nil {
 		return s, err
 	}
-	s.Sandbox = guest.New(s, link, b, guest.LimitsOf(spec.Limits, b))
-	return s, s.Unpack(ctx)
+	return s, use(s, link)
 }
 
 // make makes a container. It cannot be cancelled: the engine would go on, and the container come to be after it was looked
 // for and not found.
-func (e *engine) make(c *container.Config, h *container.HostConfig, name string) (container.CreateResponse, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+func (e *engine) make(bound time.Duration, c *container.Config, h *container.HostConfig, name string) (container.CreateResponse, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	made, err := e.cli.ContainerCreate(ctx, c, h, nil, nil, name)
 	if err != nil && ctx.Err() != nil {
-		err = milepost.E("env/docker: create container", milepost.KindUnavailable, "the engine %s did not answer within %s: %v", e.host, removeTime, err)
+		err = milepost.E("env/docker: create container", milepost.KindUnavailable, "the engine %s did not answer within %s: %v", e.host, bound, err)
 	}
 	return made, engineError("create container", err)
 }

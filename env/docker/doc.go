@@ -6,6 +6,7 @@
 //	engine.go     one engine: its client, its health, the volume that holds the agent
 //	pool.go       which engine gets the next sandbox; what becomes of one that fails
 //	pull.go       images: one pull at a time for each, a token bucket for each registry
+//	bases.go      volumes with the repositories that lie in images
 //	container.go  what a container may do: limits, rights, network, mounts
 //	attach.go     the one connection to a container's process 1
 //	sandbox.go    driver.Sandbox: limits and close; files and commands are package guest's

@@ -21,13 +21,14 @@ import (
 // Invariants: background ends with Close, and every goroutine of the driver with it; mu guards wake and orders the choice
 // of engines.
 type Driver struct {
-	cfg      Config
-	me       identity
-	agent    string // path of the program
-	uid, gid string
-	engines  []*engine
-	pulls    *pulls
-	next     atomic.Int64
+	cfg       Config
+	me        identity
+	agent     string // path of the program
+	uid, gid  string
+	engines   []*engine
+	pulls     *pulls
+	manifests guest.Manifests
+	next      atomic.Int64
 
 	mu   sync.Mutex
 	wake chan struct{} // closed when a place may have become free

@@ -42,6 +42,8 @@ type engine struct {
 	failures int                 // in a row
 	reserved int                 // sandboxes that are being made
 
+	bases bases // volumes with the repositories of images
+
 	filling sync.Mutex
 	filled  bool // the agent's volume holds the agent
 	made    bool // it may be there
@@ -56,7 +58,9 @@ func newEngine(d *Driver, host string) (*engine, error) {
 	if err != nil {
 		return nil, milepost.E("env/docker: open", milepost.KindInvalid, "engine %s: %v", host, err)
 	}
-	return &engine{d: d, host: host, local: strings.HasPrefix(host, "unix:"), cli: cli, open: map[string]*sandbox{}, memory: map[string]bool{}}, nil
+	e := &engine{d: d, host: host, local: strings.HasPrefix(host, "unix:"), cli: cli, open: map[string]*sandbox{}, memory: map[string]bool{}}
+	e.bases.e, e.bases.known = e, map[string]*held{}
+	return e, nil
 }
 
 // ping says whether the engine answers.
@@ -85,6 +89,7 @@ func (e *engine) forget(s *sandbox) {
 	delete(e.open, s.id)
 	delete(e.memory, s.id)
 	e.mu.Unlock()
+	s.held.release()
 	e.d.changed()
 }
 
@@ -102,7 +107,7 @@ func (e *engine) agentVolume(ctx context.Context, image string) (string, error) 
 	if _, err := e.cli.VolumeCreate(ctx, volume.CreateOptions{Name: name, Labels: labels}); err != nil {
 		return "", engineError("create volume", err)
 	}
-	made, err := e.make(&container.Config{Image: image, Labels: labels, Entrypoint: []string{agent.Path}},
+	made, err := e.make(removeTime, &container.Config{Image: image, Labels: labels, Entrypoint: []string{agent.Path}},
 		&container.HostConfig{NetworkMode: "none", Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: name, Target: path.Dir(agent.Path)}}}, name)
 	if err != nil {
 		return "", err
@@ -173,7 +178,7 @@ func (e *engine) close() error {
 		if err = e.cli.VolumeRemove(ctx, "milepost-agent-"+e.d.me.name, true); cerrdefs.IsNotFound(err) {
 			err = nil
 		}
-		err = engineError("remove volume", err)
+		err = errors.Join(engineError("remove volume", err), e.bases.close(ctx))
 	}
 	return errors.Join(err, e.cli.Close())
 }

@@ -18,6 +18,7 @@ type sandbox struct {
 	e              *engine
 	id             string
 	attached       *attached // nil until it is
+	held           *held     // the base volume that it uses; nil for none
 }
 
 // Gone implements guest.Host: a container that ran out of memory as a whole is the task's doing and not the engine's.

@@ -87,9 +87,16 @@ type Mount struct {
 
 // Spec says what sandbox is wanted.
 type Spec struct {
-	Name    string            // for people and logs
-	Base    string            // host directory with the base tree and its .git; never written; "" for an empty workspace
-	Image   string            // environment identity; "" or "local:..." for the local driver
+	Name  string // for people and logs
+	Base  string // host directory with the base tree and its .git; never written; "" for an empty workspace
+	Image string // environment identity; "" or "local:..." for the local driver
+
+	// Workdir is the absolute directory in which Image holds the repository; the workspace lies there. Base decides
+	// its content, and the driver takes from the image what it has of it; with Base "" it is what the image holds, .git
+	// included. "" = the workspace is at a place of the driver's own. Drivers without images refuse it (ErrInvalid).
+	Workdir string
+	Hidden  []string // absolute paths of Image that commands do not see; for drivers with images
+
 	Network bool              // whether commands reach the host's network
 	Env     map[string]string // added to the environment of every command
 	Limits  Limits
@@ -173,6 +180,14 @@ type Sandbox interface {
 	Reset(ctx context.Context) error
 	// Close ends every process and removes everything the sandbox made on the host. It may be called again.
 	Close() error
+}
+
+// Imaged is a Sandbox whose files came from an image. Its methods leave caches and .git out, as trees do.
+type Imaged interface {
+	// Tree is the git tree id of the workspace.
+	Tree(ctx context.Context) (string, error)
+	// Archive writes the workspace as a tar stream.
+	Archive(ctx context.Context, w io.Writer) error
 }
 
 // Process is a running command.

@@ -148,7 +148,10 @@ func (d *Driver) trial() error {
 // Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox, error) {
 	if len(spec.Image) > 0 && !isLocalImage(spec.Image) {
-		return nil, fmt.Errorf("image %q: the local driver has no images, only \"\" or \"local:...\": %w", spec.Image, driver.ErrInvalid)
+		return nil, fmt.Errorf("image %q: the local driver has no images, only \"\" or \"local:...\"; set sandbox.driver: docker: %w", spec.Image, driver.ErrInvalid)
+	}
+	if spec.Workdir != "" {
+		return nil, fmt.Errorf("workdir %q: the local driver has no images to hold a repository; set sandbox.driver: docker: %w", spec.Workdir, driver.ErrInvalid)
 	}
 	if spec.Base != "" {
 		if info, err := os.Stat(spec.Base); err != nil {

@@ -6,6 +6,7 @@ package memory
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -46,6 +47,9 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 		if err := d.create(spec); err != nil {
 			return nil, err
 		}
+	}
+	if spec.Workdir != "" {
+		return nil, fmt.Errorf("workdir %q: there are no images in memory: %w", spec.Workdir, driver.ErrInvalid)
 	}
 	base, err := loadTree(ctx, spec.Base)
 	if err != nil {

@@ -35,10 +35,10 @@ func Delta(b *Base, changes []env.Change, blobs *Blobs) (delta []milepost.TreeCh
 		delta = append(delta, milepost.TreeChange{Path: c.Path, Mode: c.Mode, Blob: hash})
 	}
 	sortDelta(delta)
-	if err := CheckDelta(b.Index, delta); err != nil {
+	if err := CheckDelta(b, delta); err != nil {
 		return nil, "", milepost.Wrap(op, milepost.KindInvalid, err)
 	}
-	return delta, b.Index.Apply(delta).TreeID(), nil
+	return delta, b.TreeID(delta), nil
 }
 
 func sortDelta(delta []milepost.TreeChange) {
@@ -47,8 +47,8 @@ func sortDelta(delta []milepost.TreeChange) {
 
 // CheckDelta says whether delta is a well-formed difference from base: sorted, unique, safe paths outside every cache, modes
 // and blob ids that git has, deletions of what is there, and no path that is both file and directory afterwards. The
-// error is of KindInvalid and names the path.
-func CheckDelta(base Index, delta []milepost.TreeChange) error {
+// error is of KindInvalid and names the path. It costs what the delta holds, not what the base does.
+func CheckDelta(b *Base, delta []milepost.TreeChange) error {
 	const op = "repo: check delta"
 	invalid := func(path, format string, args ...any) error {
 		return milepost.E(op, milepost.KindInvalid, "path %q: "+format, append([]any{path}, args...)...)
@@ -60,7 +60,7 @@ func CheckDelta(base Index, delta []milepost.TreeChange) error {
 		if why := badPath(c.Path); why != "" {
 			return invalid(c.Path, "%s", why)
 		}
-		have, inBase := base[c.Path]
+		have, inBase := b.Index[c.Path]
 		switch {
 		case inBase && have.Mode == ModeSubmodule:
 			return invalid(c.Path, "is a submodule, which cannot be changed")
@@ -75,34 +75,34 @@ func CheckDelta(base Index, delta []milepost.TreeChange) error {
 			return invalid(c.Path, "blob %q is not 40 lower-case hex digits", c.Blob)
 		}
 	}
-	return checkConflicts(base, delta, invalid)
+	return checkConflicts(b, delta, invalid)
 }
 
 // checkConflicts looks for paths that would be file and directory at once, starting from the added paths only.
-func checkConflicts(base Index, delta []milepost.TreeChange, invalid func(string, string, ...any) error) error {
-	after := base.Apply(delta)
-	added := map[string]bool{} // paths that are files only since the delta
+func checkConflicts(b *Base, delta []milepost.TreeChange, invalid func(string, string, ...any) error) error {
+	changes := make(map[string]*milepost.TreeChange, len(delta))
+	gone := map[string]int{} // files deleted below a directory
+	for i, c := range delta {
+		changes[c.Path] = &delta[i]
+		for d, _ := split(c.Path); c.Deleted && d != ""; d, _ = split(d) {
+			gone[d]++
+		}
+	}
 	for _, c := range delta {
-		if _, inBase := base[c.Path]; c.Deleted || inBase {
+		if _, inBase := b.Index[c.Path]; c.Deleted || inBase {
 			continue
 		}
-		added[c.Path] = true
-		for i := range len(c.Path) {
-			if c.Path[i] != '/' {
-				continue
-			}
-			if _, isFile := after[c.Path[:i]]; isFile {
-				return invalid(c.Path, "its directory %q is a file", c.Path[:i])
-			}
+		if was := b.layout()[c.Path]; was != nil && was.files > gone[c.Path] {
+			return invalid(c.Path, "is a file and also the directory of files of the base")
 		}
-	}
-	if len(added) == 0 {
-		return nil
-	}
-	for p := range after {
-		for i := range len(p) {
-			if p[i] == '/' && added[p[:i]] {
-				return invalid(p[:i], "is a file and also the directory of %q", p)
+		for d, _ := split(c.Path); d != ""; d, _ = split(d) {
+			above, changed := changes[d]
+			have, inBase := b.Index[d]
+			switch {
+			case inBase && have.Mode == ModeSubmodule:
+				return invalid(c.Path, "lies in the submodule %q, which cannot be changed", d)
+			case changed && !above.Deleted, !changed && inBase:
+				return invalid(c.Path, "its directory %q is a file", d)
 			}
 		}
 	}

@@ -47,9 +47,9 @@ func TestDeltaOfNothingIsTheBase(t *testing.T) {
 }
 
 func TestCheckDeltaRefuses(t *testing.T) {
-	base := indexOf(map[string]file{"a": {ModeFile, "a"}, "d/x": {ModeFile, "x"}})
-	base["sub"] = Entry{Mode: ModeSubmodule, Hash: HashBlob(nil)}
-	blob := HashBlob([]byte("new"))
+	index := indexOf(map[string]file{"a": {ModeFile, "a"}, "d/x": {ModeFile, "x"}})
+	index["sub"] = Entry{Mode: ModeSubmodule, Hash: HashBlob(nil)}
+	base, blob := &Base{Index: index}, HashBlob([]byte("new"))
 	for name, c := range map[string]struct {
 		delta []milepost.TreeChange
 		words string
@@ -69,7 +69,7 @@ func TestCheckDeltaRefuses(t *testing.T) {
 		"file is directory":  {[]milepost.TreeChange{{Path: "d", Mode: ModeFile, Blob: blob}}, "directory of"},
 		"directory is file":  {[]milepost.TreeChange{{Path: "a/b", Mode: ModeFile, Blob: blob}}, "is a file"},
 		"submodule":          {[]milepost.TreeChange{{Path: "sub", Deleted: true}}, "submodule"},
-		"below submodule":    {[]milepost.TreeChange{{Path: "sub/x", Mode: ModeFile, Blob: blob}}, "is a file"},
+		"below submodule":    {[]milepost.TreeChange{{Path: "sub/x", Mode: ModeFile, Blob: blob}}, "in the submodule"},
 		"deleted and a blob": {[]milepost.TreeChange{{Path: "a", Deleted: true, Blob: blob}}, "has a mode or a blob"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@
 //
 //	cache.go        the policy on which paths never count as changes
 //	index.go        a tree as a map of paths, and its git tree id without calling git
+//	layout.go       the same directory by directory, for the tree id of a difference
 //	delta.go        the difference base → tree: checks, and making it from a sandbox's changes
 //	blobs.go        the content-addressed blob store
 //	store.go        the cache of base checkouts: one build per tree, whatever number of processes ask

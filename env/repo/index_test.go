@@ -84,8 +84,12 @@ func TestApplyReachesAnyTree(t *testing.T) {
 		from, to := indexOf(drawFiles(rt, "from")), indexOf(drawFiles(rt, "to"))
 		before := maps.Clone(from)
 		delta := difference(from, to)
-		if err := CheckDelta(from, delta); err != nil {
+		base := &Base{Index: from}
+		if err := CheckDelta(base, delta); err != nil {
 			rt.Fatal(err)
+		}
+		if got := base.TreeID(delta); got != to.TreeID() {
+			rt.Fatalf("directory by directory tree %s, want %s", got, to.TreeID())
 		}
 		if got := from.Apply(delta).TreeID(); got != to.TreeID() {
 			rt.Fatalf("tree %s, want %s", got, to.TreeID())

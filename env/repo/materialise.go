@@ -16,12 +16,12 @@ import (
 // and must be the index's. The files are the caller's own copies (tests may write to them). After an error dir may hold
 // part of the files; the caller removes it, as it does after success.
 //
-// It returns no tree id: compare b.Index.Apply(delta).TreeID() with the wanted one, or use [Base.Prove].
+// It returns no tree id: compare [Base.TreeID] with the wanted one, or use [Base.Prove].
 // Errors: KindInvalid for a malformed delta or a directory that is not empty, KindNotFound and KindCorrupt from the blobs,
 // KindCorrupt for a damaged base, KindUnavailable, KindCanceled.
 func Materialise(ctx context.Context, b *Base, delta []milepost.TreeChange, blobs BlobGetter, dir string) error {
 	const op = "repo: materialise"
-	if err := CheckDelta(b.Index, delta); err != nil {
+	if err := CheckDelta(b, delta); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -65,10 +65,10 @@ func Materialise(ctx context.Context, b *Base, delta []milepost.TreeChange, blob
 // KindConflict for another tree.
 func (b *Base) Prove(delta []milepost.TreeChange, tree string) error {
 	const op = "repo: prove tree"
-	if err := CheckDelta(b.Index, delta); err != nil {
+	if err := CheckDelta(b, delta); err != nil {
 		return err
 	}
-	if got := b.Index.Apply(delta).TreeID(); got != tree {
+	if got := b.TreeID(delta); got != tree {
 		return milepost.E(op, milepost.KindConflict, "base %s and %d changes make tree %s, not the wanted %s", b.Tree, len(delta), got, tree)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // object ids, no renames. An empty delta gives "". Errors as for [Materialise].
 func Patch(ctx context.Context, b *Base, delta []milepost.TreeChange, blobs BlobGetter) (string, error) {
 	const op = "repo: patch"
-	if err := CheckDelta(b.Index, delta); err != nil {
+	if err := CheckDelta(b, delta); err != nil {
 		return "", err
 	}
 	if len(delta) == 0 {
@@ -55,7 +55,7 @@ func Patch(ctx context.Context, b *Base, delta []milepost.TreeChange, blobs Blob
 	if err != nil {
 		return "", err
 	}
-	if want := b.Index.Apply(delta).TreeID(); tree != want {
+	if want := b.TreeID(delta); tree != want {
 		return "", milepost.E(op, milepost.KindInternal, "git makes tree %s of the delta, the index arithmetic %s", tree, want)
 	}
 	out, err := s.git(ctx, op, milepost.KindInternal, nil, "-c", "diff.noprefix=false", "diff-tree", "-p", "--binary", "--full-index",
@@ -103,10 +103,10 @@ func ApplyPatch(ctx context.Context, b *Base, patch string, blobs *Blobs) (delta
 			return nil, "", err
 		}
 	}
-	if err := CheckDelta(b.Index, delta); err != nil {
+	if err := CheckDelta(b, delta); err != nil {
 		return nil, "", err
 	}
-	return delta, b.Index.Apply(delta).TreeID(), nil
+	return delta, b.TreeID(delta), nil
 }
 
 // parseRaw reads git diff-tree -r -z --raw: ":<old mode> <new mode> <old hash> <new hash> <status>\0<path>\0" each.

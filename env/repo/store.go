@@ -23,7 +23,19 @@ type Base struct {
 	Commit string // the one commit: synthetic, without parent, the same for the same tree on every machine
 	Dir    string // absolute; working files and .git; read-only by convention
 	Index  Index
+
+	once sync.Once
+	laid layout // of Index, made when it is first asked for
 }
+
+func (b *Base) layout() layout {
+	b.once.Do(func() { b.laid = newLayout(b.Index) })
+	return b.laid
+}
+
+// TreeID is the git tree id of base + delta, which must have passed [CheckDelta]. It costs what the delta touches: the
+// first call of a base looks at every file, no other does.
+func (b *Base) TreeID(delta []milepost.TreeChange) string { return b.layout().treeID(delta) }
 
 // Store is the cache of base checkouts in a directory: <dir>/<tree id>/ is a finished base, <tree id>.tmp one being made.
 //

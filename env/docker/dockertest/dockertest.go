@@ -128,10 +128,7 @@ func open(name string, hosts []string) *set {
 	if s.err = s.findEngine(hosts); s.err != nil || s.why != "" {
 		return s
 	}
-	agent := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(s.dir, "agent"), "github.com/milepost-rl/milepost/env/docker/agent/cmd")
-	agent.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := agent.CombinedOutput(); err != nil {
-		s.err = fmt.Errorf("build the agent: %w\n%s", err, out)
+	if s.err = buildAgent(filepath.Join(s.dir, "agent")); s.err != nil {
 		return s
 	}
 	s.err = Import(s.host, s.dir)
