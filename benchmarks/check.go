@@ -3,9 +3,10 @@ package benchmarks
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,12 +21,15 @@ type Runner interface {
 }
 
 // Checker proves tasks by running their tests on the untouched tree and on the tree that the reference patch makes.
-// It is safe for concurrent use.
+// It is safe for concurrent use. What it proved with [Checker.Discover] it remembers, for [Checker.Certify].
 type Checker struct {
 	Bases   *repo.Store
 	Blobs   *repo.Blobs
 	Runner  Runner
 	Workers int // tasks checked at the same time by [Checker.Validate]; at least 1
+
+	mu     sync.Mutex
+	proven map[string]*Certificate // by task, without the row's hash: a maker still fills the task in
 }
 
 // Problem is a task that did not hold, and why, in words.
@@ -39,7 +43,7 @@ type Progress func(done, total int)
 
 // Validate runs every task n times: the reference patch must pass everything; the untouched tree must fail every
 // FailToPass and pass every PassToPass. It returns the tasks that do not hold, in the order of tasks. The error is for
-// infrastructure and cancellation only.
+// infrastructure and cancellation only. Package certify checks more than that, and keeps what it found.
 func (c *Checker) Validate(ctx context.Context, tasks []*milepost.Task, n int, progress Progress) ([]Problem, error) {
 	found := make([]string, len(tasks))
 	var done atomic.Int64
@@ -47,12 +51,18 @@ func (c *Checker) Validate(ctx context.Context, tasks []*milepost.Task, n int, p
 	g.SetLimit(max(c.Workers, 1))
 	for i, t := range tasks {
 		g.Go(func() error {
-			var err error
-			found[i], err = c.hold(ctx, t, n)
-			if progress != nil && err == nil {
+			cert, err := NewCertificate(t, "validate")
+			if err == nil {
+				err = c.Prove(ctx, t, n, cert)
+			}
+			if err != nil {
+				return err
+			}
+			found[i] = cert.Reason()
+			if progress != nil {
 				progress(int(done.Add(1)), len(tasks))
 			}
-			return err
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -67,117 +77,147 @@ func (c *Checker) Validate(ctx context.Context, tasks []*milepost.Task, n int, p
 	return out, nil
 }
 
-// hold runs one task n times and says what does not hold, or "".
-func (c *Checker) hold(ctx context.Context, t *milepost.Task, n int) (string, error) {
-	sides, reason, err := c.run(ctx, t, n)
-	if err != nil || reason != "" {
-		return reason, err
+// Prove runs both sides of a task n times and writes into the certificate what was found. The error is for
+// infrastructure and cancellation only.
+func (c *Checker) Prove(ctx context.Context, t *milepost.Task, n int, cert *Certificate) error {
+	untouched, reference, reason, err := c.sides(ctx, t, n)
+	if err != nil {
+		return err
 	}
-	f2p := make(map[string]bool, len(t.FailToPass))
-	for _, id := range t.FailToPass {
-		f2p[id] = true
+	if reason != "" {
+		cert.Checks, cert.Problems = sortedChecks(append(cert.Checks, CheckRuns)...), append(cert.Problems, Finding{CheckRuns, reason})
+		return nil
 	}
-	for i, id := range t.Tests {
-		switch passed := sides.untouched[i] == milepost.Passed; {
-		case f2p[id] && passed:
-			return fmt.Sprintf("untouched tree: fail_to_pass test %s passes", id), nil
-		case slices.Contains(t.PassToPass, id) && !passed:
-			return fmt.Sprintf("untouched tree: pass_to_pass test %s is %s", id, sides.untouched[i]), nil
-		}
-	}
-	return "", nil
+	Weigh(t, untouched, reference, cert)
+	return nil
 }
 
 // Discover runs a new task n times and fills FailToPass and PassToPass from what happened: the reference patch must
 // pass every test and the untouched tree must do the same each time. It returns why the task is no task, or "" for a
 // good one; the error is for infrastructure, cancellation and a task whose repository or patch is broken.
 func (c *Checker) Discover(ctx context.Context, t *milepost.Task, n int) (string, error) {
-	sides, reason, err := c.run(ctx, t, n)
+	untouched, reference, reason, err := c.sides(ctx, t, n)
 	if err != nil || reason != "" {
 		return reason, err
 	}
 	t.FailToPass, t.PassToPass = nil, nil
-	for i, id := range t.Tests {
-		if sides.untouched[i] == milepost.Passed {
+	for _, id := range t.Tests {
+		if len(untouched) > 0 && untouched[0].Passed[id] {
 			t.PassToPass = append(t.PassToPass, id)
 		} else {
 			t.FailToPass = append(t.FailToPass, id)
 		}
 	}
-	if len(t.FailToPass) == 0 {
+	cert := &Certificate{Format: certificateFormat}
+	Weigh(t, untouched, reference, cert)
+	switch {
+	case cert.Reason() != "":
+		return cert.Reason(), nil
+	case len(cert.Flaky) > 0:
+		return fmt.Sprintf("%s: runs of test %s differ", cert.Flaky[0].Side, cert.Flaky[0].Test), nil
+	case len(t.FailToPass) == 0:
 		return "untouched tree: every test passes", nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.proven == nil {
+		c.proven = map[string]*Certificate{}
+	}
+	c.proven[t.ID] = cert
 	return "", nil
 }
 
-// bothSides are the reports of the untouched tree and of the tree with the reference patch.
-type bothSides struct{ untouched, fixed milepost.TestReport }
+// Certify writes certificates of the tasks of a finished set that [Checker.Discover] proved, on behalf of a maker. more,
+// which may be nil, adds to each what else the maker knows.
+func (c *Checker) Certify(set, by string, tasks []*milepost.Task, more func(*milepost.Task, *Certificate) error) error {
+	out := map[string]*Certificate{}
+	for _, t := range tasks {
+		c.mu.Lock()
+		proven := c.proven[t.ID]
+		delete(c.proven, t.ID)
+		c.mu.Unlock()
+		if proven == nil {
+			continue
+		}
+		cert, err := NewCertificate(t, by)
+		if err != nil {
+			return err
+		}
+		cert.Checks, cert.Runs, cert.Times = proven.Checks, proven.Runs, proven.Times
+		CheckWords(t, cert)
+		if more != nil {
+			if err := more(t, cert); err != nil {
+				return err
+			}
+		}
+		out[t.ID] = cert
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return SaveCertificates(set, out)
+}
 
-// run runs both trees n times. A non-empty reason says that the fixed tree does not pass everything or that runs differ.
-func (c *Checker) run(ctx context.Context, t *milepost.Task, n int) (s bothSides, reason string, err error) {
+// sides runs both trees n times. A non-empty reason says why nothing could be run.
+func (c *Checker) sides(ctx context.Context, t *milepost.Task, n int) (untouched, reference []Trial, reason string, err error) {
 	base, err := c.Bases.Base(ctx, t)
 	if err != nil {
-		return s, "", err
+		return nil, nil, "", err
 	}
-	delta, tree, err := repo.ApplyPatch(ctx, base, t.ReferencePatch, c.Blobs)
-	if milepost.KindOf(err) == milepost.KindInvalid {
-		return s, fmt.Sprintf("reference patch does not apply: %v", err), nil
+	var delta []milepost.TreeChange
+	tree := base.Tree
+	if t.ReferencePatch != "" {
+		delta, tree, err = repo.ApplyPatch(ctx, base, t.ReferencePatch, c.Blobs)
+		if milepost.KindOf(err) == milepost.KindInvalid {
+			return nil, nil, fmt.Sprintf("reference patch does not apply: %v", err), nil
+		}
+		if err != nil {
+			return nil, nil, "", err
+		}
 	}
-	if err != nil {
-		return s, "", err
+	for range max(n, 1) {
+		if t.ReferencePatch != "" {
+			trial, err := c.Try(ctx, t, tree, delta)
+			if err != nil {
+				return nil, nil, "", err
+			}
+			if reference = append(reference, trial); trial.Fault != "" {
+				break // it would be the same, or worse, the next time
+			}
+		}
+		trial, err := c.Try(ctx, t, base.Tree, nil)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		if untouched = append(untouched, trial); trial.Fault != "" {
+			break
+		}
 	}
-	for i := range max(n, 1) {
-		fixed, reason, err := c.once(ctx, t, tree, delta)
-		if err != nil || reason != "" {
-			return s, prefix("reference patch: ", reason), err
-		}
-		if !fixed.AllPassed() {
-			return s, "reference patch: " + firstNot(t, fixed), nil
-		}
-		untouched, reason, err := c.once(ctx, t, base.Tree, nil)
-		if err != nil || reason != "" {
-			return s, prefix("untouched tree: ", reason), err
-		}
-		if i > 0 && !slices.Equal(untouched, s.untouched) {
-			return s, fmt.Sprintf("untouched tree: run %d differs from run 1", i+1), nil
-		}
-		s = bothSides{untouched, fixed}
-	}
-	return s, "", nil
+	return untouched, reference, "", nil
 }
 
-// once is one run; the reason is set where it gave no dense report over exactly the task's tests.
-func (c *Checker) once(ctx context.Context, t *milepost.Task, tree string, delta []milepost.TreeChange) (milepost.TestReport, string, error) {
+// Try runs the tests once. A run that gives no dense report over exactly the task's tests has a fault.
+func (c *Checker) Try(ctx context.Context, t *milepost.Task, tree string, delta []milepost.TreeChange) (Trial, error) {
+	began := time.Now()
 	out, err := c.Runner.Run(ctx, t, tree, delta)
 	if err != nil {
-		return nil, "", err
+		return Trial{}, err
 	}
+	trial := Trial{Ran: time.Since(began)}
 	switch {
 	case out.Status != milepost.ProbeCompleted:
-		return nil, fmt.Sprintf("tests ended as %s: %s", out.Status, out.Reason), nil
+		trial.Fault = fmt.Sprintf("tests ended as %s: %s", out.Status, out.Reason)
 	case len(out.Extra) > 0:
-		return nil, fmt.Sprintf("tests ran that the task does not list: %s", strings.Join(out.Extra, ", ")), nil
+		trial.Fault = fmt.Sprintf("tests ran that the task does not list: %s", strings.Join(out.Extra, ", "))
 	case len(out.Report) != len(t.Tests):
-		return nil, fmt.Sprintf("the report has %d tests, the task %d", len(out.Report), len(t.Tests)), nil
-	}
-	return out.Report, "", nil
-}
-
-func prefix(p, s string) string {
-	if s == "" {
-		return ""
-	}
-	return p + s
-}
-
-// firstNot names the first test that did not pass.
-func firstNot(t *milepost.Task, r milepost.TestReport) string {
-	for i, s := range r {
-		if s != milepost.Passed {
-			return fmt.Sprintf("test %s is %s", t.Tests[i], s)
+		trial.Fault = fmt.Sprintf("the report has %d tests, the task %d", len(out.Report), len(t.Tests))
+	default:
+		trial.Resolved, trial.Passed = t.Passes(out.Report), make(map[string]bool, len(t.Tests))
+		for i, id := range t.Tests {
+			trial.Passed[id] = out.Report[i] == milepost.Passed
 		}
 	}
-	return "no test ran"
+	return trial, nil
 }
 
 // Disjoint reports whether two task sets share no repository tree and no task id; the error names the first pair.

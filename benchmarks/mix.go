@@ -115,7 +115,7 @@ func (c Curriculum) Factor(rate float64) float64 {
 	return 1
 }
 
-// Mix writes the mixture as a task set into out, with the mixture beside it, and returns it with the numbers of tasks
+// Mix writes the mixture as a task set into out, with the mixture and the sets' certificates beside it, and returns it with the numbers of tasks
 // filled in. A task id may be in one set alone. The sets are read twice, and never whole in memory.
 func Mix(m Mixture, out string) (Mixture, error) {
 	const op = "benchmarks: mix"
@@ -149,18 +149,24 @@ func Mix(m Mixture, out string) (Mixture, error) {
 	for _, s := range m.Sets {
 		all += s.Weight
 	}
+	ids, from := map[string]bool{}, make([]string, len(m.Sets))
 	for i, s := range m.Sets {
+		from[i] = s.Path
 		err := eachWithRow(s.Path, func(t *milepost.Task, row *Row) error {
 			f := factor(t.ID)
 			if f == 0 {
 				return nil
 			}
 			t.Weight = s.Weight / all * f / sums[i]
+			ids[t.ID] = true
 			return w.Add(t, row)
 		})
 		if err != nil {
 			return Mixture{}, err
 		}
+	}
+	if err := carryCertificates(w.Dir(), ids, from...); err != nil {
+		return Mixture{}, err
 	}
 	b, err := yaml.Marshal(m)
 	if err != nil {

@@ -65,7 +65,8 @@ func RepoOf(t *milepost.Task) string {
 
 // Split deals the tasks of a set into one new set a part, below dir, and returns how many each got. The same seed gives
 // the same parts. Whole groups go, the greatest first, each to the part that is furthest below its share, so that shares
-// hold as well as groups allow; no group is in two parts. Imported rows go with their tasks.
+// hold as well as groups allow; no group is in two parts. Imported rows and
+// certificates go with their tasks.
 func Split(set, dir string, ratios []Ratio, by By, seed uint64) (map[string]int, error) {
 	const op = "benchmarks: split"
 	groups := map[string][]string{} // ids by what stays together
@@ -95,17 +96,23 @@ func Split(set, dir string, ratios []Ratio, by By, seed uint64) (map[string]int,
 			return nil, err
 		}
 	}
-	counts := map[string]int{}
+	counts, ids := map[string]int{}, map[string]map[string]bool{}
 	err = eachWithRow(set, func(t *milepost.Task, row *Row) error {
 		name := part[t.ID]
 		t.Split = name
-		counts[name]++
+		if counts[name]++; ids[name] == nil {
+			ids[name] = map[string]bool{}
+		}
+		ids[name][t.ID] = true
 		return writers[name].Add(t, row)
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range ratios {
+		if err := carryCertificates(writers[r.Name].Dir(), ids[r.Name], set); err != nil {
+			return nil, err
+		}
 		if err := writers[r.Name].Commit(); err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/certify"
 )
 
 // repoName is the one bare repository of a set: a branch without history for each task, so that no task holds another's
@@ -74,7 +75,7 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	for _, t := range tasks {
 		t.Repo = filepath.Join(outDir, repoName)
 	}
-	return tasks, benchmarks.Save(outDir, tasks)
+	return tasks, certify.Save(ctx, check, outDir, "inject", tasks)
 }
 
 // maker is the state of one Make.

@@ -16,6 +16,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/certify"
 )
 
 // testTimeout bounds one run of a micro repository's tests; a good one takes milliseconds. An edit can make them loop.
@@ -24,7 +25,7 @@ const testTimeout = 20 * time.Second
 // runs is how often each task is run both ways before it is kept.
 const runs = 2
 
-// Make writes a set of micro tasks into outDir: tasks.jsonl and repos/<task id>. FailToPass and PassToPass are found
+// Make writes a set of micro tasks into outDir: tasks.jsonl, certificates.jsonl and repos/<task id>. FailToPass and PassToPass are found
 // by running the tests, and every task is run twice both ways. The same configuration gives the same set. Errors:
 // KindInvalid for a configuration out of range, KindConflict where outDir holds tasks already, KindInternal where a
 // task does not hold (the grammar is wrong then), and what the checker reports.
@@ -46,11 +47,11 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	}
 	tasks := make([]*milepost.Task, len(worlds))
 	var done atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
+	g, each := errgroup.WithContext(ctx)
 	g.SetLimit(cfg.Workers)
 	for i, w := range worlds {
 		g.Go(func() error {
-			t, err := makeTask(ctx, cfg, i, w, check, outDir)
+			t, err := makeTask(each, cfg, i, w, check, outDir)
 			tasks[i] = t
 			if progress != nil && err == nil {
 				progress(int(done.Add(1)), len(worlds))
@@ -61,7 +62,7 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return tasks, benchmarks.Save(outDir, tasks)
+	return tasks, certify.Save(ctx, check, outDir, "micro", tasks)
 }
 
 // maxAttempts bounds how often one index is drawn until its repository is new in this set and belongs to the split.
