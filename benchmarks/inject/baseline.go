@@ -4,17 +4,14 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 	"github.com/milepost-rl/milepost/env/testrun"
 )
-
-// maxDeselected bounds how many tests of the healthy package may fail, be skipped by name or flicker before the suite is refused.
-const maxDeselected = 200
 
 // healthyRuns is how often the healthy suite is run; only tests that pass each time are in the tasks.
 const healthyRuns = 2
@@ -41,7 +38,7 @@ func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *be
 	h := &healthy{files: files, sources: sources, task: &milepost.Task{
 		ID: "healthy-" + tree[:12], Kind: milepost.BugRepair, Statement: "healthy", Split: cfg.Split,
 		Repo: filepath.Join(dir, "healthy"), BaseCommit: commit, BaseTree: tree, Image: cfg.Image,
-		Protected: protected(files), Test: testCommand(cfg, files),
+		Protected: pypkg.Protected(files), Test: pypkg.TestCommand(files, cfg.Tests, cfg.Timeout),
 	}}
 	if err := h.findTests(ctx, cfg, check); err != nil {
 		return nil, err
@@ -54,33 +51,10 @@ func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *be
 
 // findTests fills the task's tests: all that the suite reports, less those that do not pass in every run.
 func (h *healthy) findTests(ctx context.Context, cfg Config, check *benchmarks.Checker) error {
-	const op = "inject: baseline"
-	out, err := h.once(ctx, check)
+	var err error
+	h.ran, err = pypkg.Settle(h.task, healthyRuns, func() (testrun.Outcome, error) { return h.once(ctx, check) })
 	if err != nil {
-		return err
-	}
-	h.task.Tests = out.Extra // nothing is listed yet
-	dropped := 0
-	for range healthyRuns {
-		out, err := h.once(ctx, check)
-		if err != nil {
-			return err
-		}
-		var good []string
-		for i, id := range h.task.Tests {
-			if out.Report[i] == milepost.Passed {
-				good = append(good, id)
-				continue
-			}
-			dropped++
-			h.task.Test.Argv = append(h.task.Test.Argv, "--deselect="+id)
-			if len(good) == 0 && i == len(h.task.Tests)-1 || dropped > maxDeselected {
-				return milepost.E(op, milepost.KindInvalid, "%s: %d tests of the healthy package do not pass (at most %d may), the last is %s (%s): "+
-					"name good test files in tests, or give the sandbox an interpreter that has what they import",
-					cfg.Package, dropped, maxDeselected, id, out.Report[i])
-			}
-		}
-		h.task.Tests, h.ran = good, out.Ran
+		return milepost.E("inject: baseline", milepost.KindOf(err), "%s: %w: name good test files in tests, or give the sandbox an interpreter that has what they import", cfg.Package, err)
 	}
 	return nil
 }
@@ -93,37 +67,9 @@ func (h *healthy) once(ctx context.Context, check *benchmarks.Checker) (testrun.
 	}
 	if out.Status != milepost.ProbeCompleted {
 		return out, milepost.E("inject: baseline", milepost.KindInvalid, "%s of the healthy package ended as %s: %s: %s",
-			strings.Join(h.task.Test.Argv, " "), out.Status, out.Reason, lastLines(out.Log, 5))
+			strings.Join(h.task.Test.Argv, " "), out.Status, out.Reason, pypkg.LastLines(out.Log, 5))
 	}
 	return out, nil
-}
-
-// testCommand runs pytest so that its log is short, complete and the same each time. Reasons in the summary are cut at
-// the width of the terminal, which is COLUMNS.
-func testCommand(cfg Config, files []benchmarks.File) milepost.TestCommand {
-	argv := []string{"python3", "-m", "pytest", "-rA", "-q", "--tb=no", "-p", "no:cacheprovider"}
-	environ := map[string]string{"COLUMNS": "300", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-	for _, f := range files {
-		if dir, rest, ok := strings.Cut(f.Path, "/"); ok && dir == "src" && strings.HasSuffix(rest, ".py") {
-			environ["PYTHONPATH"] = "src"
-		}
-	}
-	return milepost.TestCommand{Argv: append(argv, cfg.Tests...), Format: "pytest", Env: environ, Timeout: cfg.Timeout}
-}
-
-// protected are the tests (whole folders where they have one) and what configures pytest, present or not: a new
-// conftest.py would count too.
-func protected(files []benchmarks.File) []string {
-	out := []string{"conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"}
-	for _, f := range files {
-		if dir := testFolder(f.Path); dir != "" {
-			out = append(out, dir)
-		} else if isTest(f.Path) {
-			out = append(out, f.Path)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // workDir is a private folder below the task set for what must not stay in it; the caller removes it.

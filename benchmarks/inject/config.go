@@ -2,11 +2,11 @@ package inject
 
 import (
 	"path/filepath"
-	"regexp"
 	"slices"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 )
 
 // Families are the families of faults that mutate.py knows.
@@ -48,8 +48,6 @@ type Config struct {
 	MaxTries int           `yaml:"max_tries" json:"max_tries"` // mutants tried at most [40 for each task and fault]
 }
 
-var packagePin = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.+!]*)$`)
-
 // Validate reports the first field that is out of range once zero fields have their defaults, as KindInvalid.
 func (c Config) Validate() error {
 	_, err := c.withDefaults()
@@ -83,7 +81,7 @@ func (c Config) validate() error {
 		return milepost.E("inject: configuration", milepost.KindInvalid, format, a...)
 	}
 	switch {
-	case !packagePin.MatchString(c.Package):
+	case !pypkg.Pinned(c.Package):
 		return bad(`package %q is not NAME==VERSION, for example "toolz==1.0.0"`, c.Package)
 	case !slices.Contains(splits, c.Split):
 		return bad("split %q is not one of %q", c.Split, splits)

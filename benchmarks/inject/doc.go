@@ -2,7 +2,7 @@
 // mutating the syntax tree, in the manner of SWE-smith (arXiv 2504.21798). A fault is kept only where existing tests
 // catch it and most of the suite still passes.
 //
-// sdist.go gets the source distribution from PyPI, mutate.py lists possible faults with exact positions (mutate.go runs
+// Package pypkg gets the source distribution from PyPI, mutate.py lists possible faults with exact positions (mutate.go runs
 // it), baseline.go finds the healthy tests, make.go tries mutants and writes the tasks, statement.go says what an agent
 // is told. A new family of faults goes into mutate.py.
 //

@@ -19,6 +19,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/certify"
+	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 )
 
 // repoName is the one bare repository of a set: a branch without history for each task, so that no task holds another's
@@ -50,7 +51,7 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 			return nil, milepost.E(op, milepost.KindConflict, "%s has a %s already", outDir, name)
 		}
 	}
-	files, err := fetch(ctx, cfg)
+	files, err := pypkg.Fetch(ctx, pypkg.Source{Package: cfg.Package, Cache: cfg.Cache, Python: cfg.Python})
 	if err != nil {
 		return nil, err
 	}

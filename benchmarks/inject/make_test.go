@@ -1,9 +1,6 @@
 package inject
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"os"
 	"os/exec"
@@ -15,29 +12,6 @@ import (
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/internal/benchtest"
 )
-
-// tarball is a .tar.gz of the given members.
-func tarball(t *testing.T, members map[string]string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	w := tar.NewWriter(z)
-	for name, text := range members {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
 
 // tiny is a package whose suite has good tests, one that fails and one that is skipped.
 var tiny = map[string]string{
@@ -57,7 +31,7 @@ func tinyConfig(t *testing.T) Config {
 	if err := os.MkdirAll(filepath.Join(cache, "tiny-1.0"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(cache, "tiny-1.0", "tiny-1.0.tar.gz"), tarball(t, tiny), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(cache, "tiny-1.0", "tiny-1.0.tar.gz"), benchtest.Tarball(t, tiny), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return Config{Package: "tiny==1.0", Count: 2, Seed: 1, Cache: cache, Hint: HintFunction}
@@ -122,21 +96,6 @@ func TestTooFewFaultsAreAnErrorThatSaysSo(t *testing.T) {
 	_, err := Make(context.Background(), cfg, w.Checker, filepath.Join(t.TempDir(), "set"), nil)
 	if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "ask for fewer tasks") {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestUnpackRefusesPathsOutside(t *testing.T) {
-	for name, kind := range map[string]milepost.Kind{"../evil.py": milepost.KindCorrupt, "/etc/evil": milepost.KindCorrupt, "p-1/a/../../../x": milepost.KindCorrupt} {
-		if _, err := unpack(bytes.NewReader(tarball(t, map[string]string{name: "x"})), "p.tar.gz"); milepost.KindOf(err) != kind {
-			t.Errorf("member %q: %v", name, err)
-		}
-	}
-	files, err := unpack(bytes.NewReader(tarball(t, map[string]string{"p-1/a.py": "x", "p-1/.git/config": "y"})), "p.tar.gz")
-	if err != nil || len(files) != 1 || files[0].Path != "a.py" {
-		t.Errorf("files %v, %v", files, err)
-	}
-	if _, err := unpack(strings.NewReader("no archive"), "p.tar.gz"); milepost.KindOf(err) != milepost.KindCorrupt {
-		t.Errorf("no archive: %v", err)
 	}
 }
 

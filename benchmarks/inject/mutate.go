@@ -13,6 +13,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 )
 
 //go:embed mutate.py
@@ -50,7 +51,7 @@ func listMutants(ctx context.Context, cfg Config, sources map[string]string) ([]
 		return nil, milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
 	}
 	if err != nil {
-		return nil, milepost.E(op, milepost.KindInvalid, "%s: %w: %s", cfg.Package, err, lastLines(stderr.Bytes(), 3))
+		return nil, milepost.E(op, milepost.KindInvalid, "%s: %w: %s", cfg.Package, err, pypkg.LastLines(stderr.Bytes(), 3))
 	}
 	var all []mutant
 	if err := json.Unmarshal(out, &all); err != nil {
@@ -102,7 +103,7 @@ func sourcesOf(cfg Config, files []benchmarks.File) (map[string]string, error) {
 	for _, f := range files {
 		asked := slices.Contains(cfg.Sources, f.Path)
 		found := len(cfg.Sources) == 0 && strings.HasSuffix(f.Path, ".py") && packages[path.Dir(f.Path)] &&
-			!isTest(f.Path) && path.Base(f.Path) != "_version.py"
+			!pypkg.IsTest(f.Path) && path.Base(f.Path) != "_version.py"
 		if asked || found {
 			out[f.Path] = string(f.Data)
 		}
@@ -116,25 +117,4 @@ func sourcesOf(cfg Config, files []benchmarks.File) (map[string]string, error) {
 		return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no package with modules; name them in sources", cfg.Package)
 	}
 	return out, nil
-}
-
-// isTest reports whether a path is of the tests or of what configures them.
-func isTest(p string) bool {
-	base := path.Base(p)
-	return testFolder(p) != "" || base == "conftest.py" || strings.HasPrefix(base, "test_") || strings.HasSuffix(base, "_test.py")
-}
-
-// testFolder is the outermost folder of tests that a path lies in, with a slash at its end, or "".
-func testFolder(p string) string {
-	at := 0
-	for {
-		i := strings.IndexByte(p[at:], '/')
-		if i < 0 {
-			return ""
-		}
-		if name := p[at : at+i]; name == "tests" || name == "test" || name == "testing" {
-			return p[:at+i+1]
-		}
-		at += i + 1
-	}
 }

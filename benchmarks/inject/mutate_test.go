@@ -10,6 +10,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 )
 
 const sample = `"""Module."""
@@ -156,7 +157,7 @@ func TestSourcesOfADistribution(t *testing.T) {
 		t.Errorf("a source that is not there: %v", err)
 	}
 	want := []string{".pytest.ini", "conftest.py", "p/test_a.py", "p/tests/", "pyproject.toml", "pytest.ini", "setup.cfg", "test/", "tox.ini"}
-	if got := protected(files); !slices.Equal(got, want) {
+	if got := pypkg.Protected(files); !slices.Equal(got, want) {
 		t.Errorf("protected %v, want %v", got, want)
 	}
 }

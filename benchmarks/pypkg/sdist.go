@@ -1,4 +1,4 @@
-package inject
+package pypkg
 
 import (
 	"archive/tar"
@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -22,37 +24,61 @@ const (
 	maxTotal  = 512 << 20 // bytes of all
 )
 
-// fetch returns the files of the package's source distribution, from the cache or from PyPI through pip.
-func fetch(ctx context.Context, cfg Config) ([]benchmarks.File, error) {
-	dir := filepath.Join(cfg.Cache, strings.ReplaceAll(cfg.Package, "==", "-"))
-	archive, err := cached(dir)
-	if err != nil {
-		return nil, err
-	}
+// Source says where the files of one release come from: NAME==VERSION through pip, or an archive that is there.
+type Source struct {
+	Package string // NAME==VERSION on PyPI; with Archive, what the archive is called in messages and tasks
+	Archive string // .tar.gz of a source distribution; "" downloads Package
+	Cache   string // folder of downloaded distributions; wanted where Archive is ""
+	Python  string // interpreter with pip
+}
+
+var pin = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.+!]*)$`)
+
+// Pinned reports whether a package is written as NAME==VERSION.
+func Pinned(pkg string) bool { return pin.MatchString(pkg) }
+
+// Fetch returns the files of a source distribution: of the archive, or from the cache, or from PyPI through pip. Kinds:
+// not_found, unavailable, canceled, corrupt for an archive that is none, limit for one that is too large.
+func Fetch(ctx context.Context, src Source) ([]benchmarks.File, error) {
+	archive := src.Archive
 	if archive == "" {
-		if err := download(ctx, cfg, dir); err != nil {
+		var err error
+		if archive, err = src.get(ctx); err != nil {
 			return nil, err
 		}
-		if archive, err = cached(dir); err != nil {
-			return nil, err
-		}
-	}
-	if archive == "" {
-		return nil, milepost.E("inject: download", milepost.KindNotFound, "pip left no .tar.gz of %s in %s", cfg.Package, dir)
 	}
 	f, err := os.Open(archive)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, milepost.Wrap("pypkg: unpack", milepost.KindNotFound, err)
+	}
 	if err != nil {
-		return nil, milepost.Wrap("inject: unpack", milepost.KindUnavailable, err)
+		return nil, milepost.Wrap("pypkg: unpack", milepost.KindUnavailable, err)
 	}
 	defer f.Close()
 	return unpack(f, archive)
+}
+
+// get returns the path of the downloaded archive, which it downloads where it is not in the cache.
+func (src Source) get(ctx context.Context) (string, error) {
+	dir := filepath.Join(src.Cache, strings.ReplaceAll(src.Package, "==", "-"))
+	archive, err := cached(dir)
+	if err != nil || archive != "" {
+		return archive, err
+	}
+	if err := download(ctx, src, dir); err != nil {
+		return "", err
+	}
+	if archive, err = cached(dir); err == nil && archive == "" {
+		err = milepost.E("pypkg: download", milepost.KindNotFound, "pip left no .tar.gz of %s in %s", src.Package, dir)
+	}
+	return archive, err
 }
 
 // cached finds the downloaded archive, or "".
 func cached(dir string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.tar.gz"))
 	if err != nil {
-		return "", milepost.Wrap("inject: download", milepost.KindInvalid, err)
+		return "", milepost.Wrap("pypkg: download", milepost.KindInvalid, err)
 	}
 	if len(found) == 0 {
 		return "", nil
@@ -61,8 +87,8 @@ func cached(dir string) (string, error) {
 }
 
 // download has pip fetch the distribution into a folder beside dir, which then gets its name: dir is whole or absent.
-func download(ctx context.Context, cfg Config, dir string) (err error) {
-	const op = "inject: download"
+func download(ctx context.Context, src Source, dir string) (err error) {
+	const op = "pypkg: download"
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
@@ -71,14 +97,14 @@ func download(ctx context.Context, cfg Config, dir string) (err error) {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	defer os.RemoveAll(tmp)
-	cmd := exec.CommandContext(ctx, cfg.Python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-		"--no-input", "--no-binary", ":all:", "--no-deps", "--dest", tmp, cfg.Package)
+	cmd := exec.CommandContext(ctx, src.Python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
+		"--no-input", "--no-binary", ":all:", "--no-deps", "--dest", tmp, src.Package)
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
 	}
 	if err != nil {
-		return milepost.E(op, milepost.KindUnavailable, "pip download %s: %w: %s", cfg.Package, err, lastLines(out, 5))
+		return milepost.E(op, milepost.KindUnavailable, "pip download %s: %w: %s", src.Package, err, LastLines(out, 5))
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
@@ -86,8 +112,8 @@ func download(ctx context.Context, cfg Config, dir string) (err error) {
 	return milepost.Wrap(op, milepost.KindUnavailable, os.Rename(tmp, dir))
 }
 
-// lastLines are the last n lines of a program's output.
-func lastLines(out []byte, n int) string {
+// LastLines are the last n lines of a program's output.
+func LastLines(out []byte, n int) string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
@@ -95,7 +121,7 @@ func lastLines(out []byte, n int) string {
 // unpack reads the regular files of a .tar.gz below its one top folder. Links are left out; a path that would leave the
 // folder is an error.
 func unpack(r io.Reader, name string) ([]benchmarks.File, error) {
-	const op = "inject: unpack"
+	const op = "pypkg: unpack"
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, milepost.E(op, milepost.KindCorrupt, "%s: %w", name, err)
