@@ -1,0 +1,96 @@
+package repo_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/local"
+	"github.com/milepost-rl/milepost/env/repo"
+)
+
+// BenchmarkCapture measures what a step costs that changed one file of 10 kB: asking the sandbox for its changes, storing
+// the new bytes and making the tree id, with repositories of 2, 20 and 200 MB in files of 10 kB, fifty to a folder. It is
+// the local driver's overlay; ReportAllocs counts Go's memory.
+func BenchmarkCapture(b *testing.B) {
+	for _, mb := range []int{2, 20, 200} {
+		b.Run(fmt.Sprintf("%dMB", mb), func(b *testing.B) {
+			base := bigBase(b, mb)
+			d, err := local.New(local.Config{Root: b.TempDir(), Workspace: local.WorkspaceOverlay})
+			if err != nil {
+				b.Skip(err)
+			}
+			e := env.New(d)
+			defer e.Close()
+			box, err := e.Create(b.Context(), env.Spec{Base: base.Dir})
+			if err != nil {
+				b.Skip(err)
+			}
+			blobs, err := repo.NewBlobs(b.TempDir())
+			if err != nil {
+				b.Fatal(err)
+			}
+			capture := func(i int) {
+				if err := box.WriteFile(b.Context(), "d1/f7.py", []byte(strings.Repeat(fmt.Sprintln("x =", i), 1300)), 0); err != nil {
+					b.Fatal(err)
+				}
+				changes, err := box.Changes(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				delta, tree, err := repo.Delta(base, changes, blobs)
+				if err != nil || len(delta) != 1 || tree == base.Tree {
+					b.Fatal(delta, tree, err)
+				}
+			}
+			capture(0) // lays the base out, once
+			b.ReportAllocs()
+			for i := 1; b.Loop(); i++ {
+				capture(i)
+			}
+		})
+	}
+}
+
+// bigBase is the base of a repository of that many megabytes.
+func bigBase(t testing.TB, mb int) *repo.Base {
+	t.Helper()
+	dir, r := t.TempDir(), rand.NewChaCha8([32]byte{})
+	data := make([]byte, 10<<10)
+	for i := range mb * 100 {
+		name := filepath.Join(dir, fmt.Sprintf("d%d/f%d.py", i/50, i%50))
+		_, _ = r.Read(data) // never fails
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git := func(args ...string) string {
+		cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.compression=0"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q")
+	git("add", "-A")
+	git("commit", "-q", "-m", "base")
+	store, err := repo.NewStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := store.Base(t.Context(), &milepost.Task{ID: "big", Repo: dir, BaseCommit: git("rev-parse", "HEAD"), BaseTree: git("rev-parse", "HEAD^{tree}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base
+}
