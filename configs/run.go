@@ -6,6 +6,7 @@ import (
 	"github.com/milepost-rl/milepost/benchmarks/expert"
 	"github.com/milepost-rl/milepost/benchmarks/micro"
 	"github.com/milepost-rl/milepost/credit"
+	"github.com/milepost-rl/milepost/env/apptainer"
 	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/env/testrun"
 	"github.com/milepost-rl/milepost/internal/vllm"
@@ -106,7 +107,7 @@ func Default() Run {
 		Server:   vllm.DefaultServerConfig(),
 		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig()},
 		Rollout:  rollout.Default(),
-		Sandbox:  Sandbox{Driver: SandboxLocal, Docker: docker.Default()},
+		Sandbox:  Sandbox{Driver: SandboxLocal, Docker: docker.Default(), Apptainer: apptainer.Default()},
 		Tests:    testrun.Default(),
 		Probes:   Probes{Server: shadow.DefaultServer(), Connect: shadow.DefaultConnect(), Prober: shadow.DefaultProber(), Worker: shadow.DefaultWorker(), Local: true},
 		Credit:   credit.Default(),

@@ -16,6 +16,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/apptainer"
 	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
@@ -126,6 +127,10 @@ func sandbox(cfg configs.Run) finding {
 	defer cancel()
 	c := cfg.Sandbox
 	c.Root = filepath.Join(root, "sandboxes")
+	if c.Apptainer.Images == "" && c.Apptainer.Root != "" {
+		c.Apptainer.Images = filepath.Join(c.Apptainer.Root, "images") // those of the runs: a pull takes minutes
+	}
+	c.Apptainer.Root = c.Root
 	boxes, err := openSandboxes(ctx, c, c.Root)
 	if err != nil {
 		f.text = err.Error()
@@ -152,6 +157,9 @@ func sandbox(cfg configs.Run) finding {
 		f.text = strings.TrimSpace(string(r.Stderr))
 	default:
 		f.ok, f.text = true, "bubblewrap runs commands without network"
+	}
+	if d, ok := boxes.(*apptainer.Driver); ok && f.ok {
+		f.text = "containers of image " + c.Apptainer.Image + " run commands without network; " + d.Describe()
 	}
 	if d, ok := boxes.(*docker.Driver); ok && f.ok {
 		var engines []string

@@ -8,6 +8,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/apptainer"
 	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/local"
@@ -24,10 +25,16 @@ type world struct {
 	tests *testrun.Runner
 }
 
-// openSandboxes opens the driver that the configuration chooses. Local sandboxes live in dir where no root is named.
+// openSandboxes opens the driver that the configuration chooses. Those of this machine live in dir where no root is named.
 func openSandboxes(ctx context.Context, cfg configs.Sandbox, dir string) (driver.Driver, error) {
-	if cfg.Driver == configs.SandboxDocker {
+	switch cfg.Driver {
+	case configs.SandboxDocker:
 		return docker.New(ctx, cfg.Docker)
+	case configs.SandboxApptainer:
+		if cfg.Apptainer.Root == "" {
+			cfg.Apptainer.Root = dir
+		}
+		return apptainer.New(ctx, cfg.Apptainer)
 	}
 	if cfg.Root == "" {
 		cfg.Root = dir
