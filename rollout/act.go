@@ -15,10 +15,10 @@ import (
 // the infrastructure's or the caller's; the step says then how far it came.
 func (l *loop) act(caller, ctx context.Context, turn Turn, step *milepost.Step) (answer ToolResult, submitted bool, err error) {
 	began := l.deps.Clock.Now()
-	call, violation, why := l.call(turn)
+	call, violation, why, shape := l.call(turn)
 	step.Action.Tool, step.Action.Arguments = call.Name, call.Arguments
 	if violation != "" {
-		step.Violation, step.Observed = violation, l.tools.Bound("error: "+why)
+		step.Violation, step.Observed = violation, l.tools.Fault(why, shape)
 	} else {
 		submitted, err = l.execute(caller, ctx, call, step)
 	}
@@ -26,26 +26,27 @@ func (l *loop) act(caller, ctx context.Context, turn Turn, step *milepost.Step) 
 	return ToolResult{CallID: call.ID, Tool: call.Name, Text: step.Observed}, submitted, err
 }
 
-// call finds the one call of a turn and holds it against the tools, or says which form it broke and how.
+// call finds the one call of a turn and holds it against the tools, or says which form it broke and how; shape shows how a
+// call looks where that helps.
 //
 // A turn must hold exactly one call: with more than one none is executed, since the policy could not see what the first
 // did before it wrote the second. A turn that was cut off is not executed either, whatever it holds.
-func (l *loop) call(turn Turn) (call ToolCall, violation milepost.Violation, why string) {
-	calls, shape := turn.Calls, ""
+func (l *loop) call(turn Turn) (call ToolCall, violation milepost.Violation, why, shape string) {
+	calls := turn.Calls
 	var err error
 	if calls == nil {
-		shape = "; a call looks like\n" + l.format.Shape()
+		shape = l.format.Shape()
 		calls, err = l.format.Parse(turn.Text)
 	}
 	switch {
 	case turn.Finish == FinishLength:
-		return ToolCall{}, milepost.ViolationParse, fmt.Sprintf("the turn was cut off after %d tokens%s", turn.Tokens, shape)
+		return ToolCall{}, milepost.ViolationParse, fmt.Sprintf("the turn was cut off after %d tokens", turn.Tokens), shape
 	case err != nil:
-		return ToolCall{}, milepost.ViolationParse, toolcall.Why(err) + shape
+		return ToolCall{}, milepost.ViolationParse, toolcall.Why(err), shape
 	case len(calls) == 0:
-		return ToolCall{}, milepost.ViolationParse, "no tool call found" + shape
+		return ToolCall{}, milepost.ViolationParse, "no tool call found", shape
 	case len(calls) > 1:
-		return ToolCall{}, milepost.ViolationParse, fmt.Sprintf("%d calls in one turn; make exactly one", len(calls))
+		return ToolCall{}, milepost.ViolationParse, fmt.Sprintf("%d calls in one turn; make exactly one", len(calls)), ""
 	}
 	call = calls[0]
 	call.Arguments = bytes.TrimSpace(call.Arguments)
@@ -54,12 +55,12 @@ func (l *loop) call(turn Turn) (call ToolCall, violation milepost.Violation, why
 	}
 	if !json.Valid(call.Arguments) || call.Arguments[0] != '{' {
 		call.Arguments = nil
-		return call, milepost.ViolationParse, fmt.Sprintf("the arguments of %s are not a JSON object", call.Name)
+		return call, milepost.ViolationParse, fmt.Sprintf("the arguments of %s are not a JSON object", call.Name), ""
 	}
 	if why := l.tools.Check(call); why != "" {
-		return call, milepost.ViolationSchema, why
+		return call, milepost.ViolationSchema, why, ""
 	}
-	return call, "", ""
+	return call, "", "", ""
 }
 
 // execute runs a well-formed call and settles what it did to the repository.

@@ -21,6 +21,9 @@ const (
 
 // Config is the scaffold an agent works in and the limits of its episodes.
 type Config struct {
+	// Scaffold is the agent system whose tools, wording and prompts an agent works with: milepost, bash (mini-swe-agent's way: bash
+	// alone), swe_agent or openhands. Credit is the same by each: edits are seen in the tree, reads in calls and commands.
+	Scaffold string `yaml:"scaffold"`
 	// MaxTurns ends an episode after so many model calls.
 	MaxTurns int `yaml:"max_turns"`
 	// MaxTokens ends an episode once so many tokens were sampled; 0 = no bound.
@@ -37,15 +40,19 @@ type Config struct {
 	// TopP of sampling; 1 is off. Training needs 1: anything else biases the importance ratio.
 	TopP float64 `yaml:"top_p"`
 
-	// ToolFormat is how calls are written in sampled text: hermes or qwen3_coder.
+	// ToolFormat is how calls are written in sampled text: hermes, qwen3_coder, or, for scaffold bash, bash_block: one fenced
+	// block mswea_bash_command in each turn, observations as user messages, no tools told. Chat endpoints with tools of their
+	// own need none but bash_block.
 	ToolFormat string `yaml:"tool_format"`
 	// BashWrites is what happens to changes made through execute_bash: forbid (a violation, rolled back) or capture (taken
 	// as the step's change).
 	BashWrites string `yaml:"bash_writes"`
-	// SystemPrompt opens the conversation; "" leaves the system message out. The tools are told to the model apart.
+	// SystemPrompt opens the conversation; "" leaves the system message out. {scaffold} stands for the scaffold's own. The tools
+	// are told to the model apart.
 	SystemPrompt string `yaml:"system_prompt"`
-	// TaskPrompt is the user message. {statement} stands for the task's statement and must occur; {protected} for the
-	// protected paths, one per line.
+	// TaskPrompt is the user message. {scaffold} stands for the scaffold's own, {statement} for the task's statement; one of
+	// them must occur. {protected} stands for the protected paths, one per line, {workspace} for where commands see the
+	// repository.
 	TaskPrompt string `yaml:"task_prompt"`
 
 	// ProbeSteps publishes a probe for every step that changed the repository; without it only the verdict is.
@@ -54,6 +61,8 @@ type Config struct {
 	Sandbox env.Limits `yaml:"sandbox"`
 	// Tools chooses the tools and how much they show.
 	Tools tools.Config `yaml:"tools"`
+	// Condenser says how much of a long history the policy still sees.
+	Condenser Condenser `yaml:"condenser"`
 }
 
 // Default is a scaffold for a large model; small models want fewer tools and tighter limits.
@@ -62,10 +71,10 @@ func Default() Config {
 		MaxTurns: 50, MaxTokens: 32768, MaxTurnTokens: 4096, Wall: 30 * time.Minute,
 		Temperature: 1, TopP: 1,
 		ToolFormat: toolcall.Hermes, BashWrites: BashWritesCapture,
-		SystemPrompt: "You repair software. Work in the repository with the tools, one call per turn. When the problem is solved, call submit.",
-		TaskPrompt:   "{statement}",
-		ProbeSteps:   true,
-		Tools:        tools.Default(),
+		Scaffold: tools.KitMilepost, SystemPrompt: ownPrompt, TaskPrompt: ownPrompt,
+		ProbeSteps: true,
+		Tools:      tools.Default(),
+		Condenser:  DefaultCondenser(),
 	}
 }
 
@@ -93,21 +102,17 @@ func (c Config) Validate() error {
 		return bad("tool_format: %q is not one of %s", c.ToolFormat, strings.Join(toolcall.Names(), ", "))
 	case c.BashWrites != BashWritesForbid && c.BashWrites != BashWritesCapture:
 		return bad("bash_writes: %q is not one of %s, %s", c.BashWrites, BashWritesForbid, BashWritesCapture)
-	case !strings.Contains(c.TaskPrompt, "{statement}"):
-		return bad("task_prompt: {statement} is missing")
+	case !strings.Contains(c.TaskPrompt, "{statement}") && !strings.Contains(c.TaskPrompt, ownPrompt):
+		return bad("task_prompt: {statement} is missing, and {scaffold} too")
 	}
-	if err := c.Tools.Validate(); err != nil {
+	if err := c.checkScaffold(); err != nil {
+		return err
+	}
+	if err := c.Condenser.Validate(); err != nil {
+		return bad("condenser.%s", toolcall.Why(err))
+	}
+	if err := c.Tools.Validate(c.Scaffold); err != nil {
 		return bad("tools.%s", toolcall.Why(err))
 	}
 	return nil
-}
-
-// Messages is the opening prompt of a task.
-func (c Config) Messages(task *milepost.Task) []Message {
-	var out []Message
-	if c.SystemPrompt != "" {
-		out = append(out, Message{Role: RoleSystem, Content: c.SystemPrompt})
-	}
-	fill := strings.NewReplacer("{statement}", task.Statement, "{protected}", strings.Join(task.Protected, "\n"))
-	return append(out, Message{Role: RoleUser, Content: fill.Replace(c.TaskPrompt)})
 }

@@ -87,13 +87,22 @@ func (l *loop) openSandbox(ctx context.Context) error {
 		return err
 	}
 	l.box, err = l.deps.Env.Create(ctx, env.Spec{
-		Name: l.req.Episode, Base: base.Dir, Image: l.req.Task.Image, Env: l.req.Task.Test.Env, Limits: l.cfg.Sandbox})
+		Name: l.req.Episode, Base: base.Dir, Image: l.req.Task.Image, Workdir: l.req.Task.Workdir, Hidden: hiddenPaths(l.req.Task),
+		Env: l.req.Task.Test.Env, Limits: l.cfg.Sandbox})
 	if err != nil {
 		return err
 	}
 	l.repo = newRepository(base, l.deps.Blobs, l.box)
-	l.session = &tools.Session{Workspace: l.box, Repo: l.repo}
+	l.session = &tools.Session{Workspace: l.box, Repo: l.repo, Root: l.box.Root()}
 	return nil
+}
+
+// hiddenPaths are the places of the image that the agent must not see.
+func hiddenPaths(t *milepost.Task) []string {
+	if t.Grading == nil || t.Workdir == "" {
+		return nil
+	}
+	return t.Grading.Hidden
 }
 
 func (l *loop) closeSandbox() {
@@ -106,11 +115,7 @@ func (l *loop) closeSandbox() {
 }
 
 func (l *loop) openConversation(ctx context.Context) (err error) {
-	l.conv, err = l.deps.Model.Open(ctx, Opening{
-		Messages: l.cfg.Messages(l.req.Task), Tools: l.tools.Specs(), Format: l.format.Name(),
-		Sampling: Sampling{Temperature: l.cfg.Temperature, TopP: l.cfg.TopP, MaxTurnTokens: l.cfg.MaxTurnTokens},
-		Seed:     l.req.Seed, Session: l.req.Episode, MaxContext: l.cfg.MaxContext, MaxTokens: l.cfg.MaxTokens, Task: l.req.Task,
-	})
+	l.conv, err = l.deps.Model.Open(ctx, l.opening(l.req, l.box.Root()))
 	if err != nil {
 		l.conv = nil // a typed nil would not be
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/rollout/toolcall"
+	"github.com/milepost-rl/milepost/rollout/tools"
 )
 
 // settled is what an action came to once the repository was looked at.
@@ -47,8 +48,8 @@ func (l *loop) settle(ctx context.Context, tool string) (settled, error) {
 		out.violation, out.rolled = milepost.ViolationHead, "rolled back: HEAD and git's own data must not be moved"
 	case hit != "":
 		out.violation, out.rolled = milepost.ViolationProtected, fmt.Sprintf("rolled back: %s is protected and must not be changed", hit)
-	case tool == "execute_bash" && l.cfg.BashWrites == BashWritesForbid && len(out.changed) > 0:
-		out.violation, out.rolled = milepost.ViolationBashWrite, fmt.Sprintf("rolled back: bash must not change the repository (%s); use edit_file", listing(out.changed))
+	case tools.IsShell(tool) && l.cfg.BashWrites == BashWritesForbid && len(out.changed) > 0:
+		out.violation, out.rolled = milepost.ViolationBashWrite, fmt.Sprintf("rolled back: bash must not change the repository (%s); use %s", listing(out.changed), l.tools.Editor())
 	default:
 		l.repo.now = after
 		return out, nil

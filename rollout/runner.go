@@ -67,7 +67,7 @@ func New(cfg Config, deps Deps) (*Runner, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	set, err := tools.New(cfg.Tools)
+	set, err := tools.New(cfg.Scaffold, cfg.Tools)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/milepost-rl/milepost/credit"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/toolcall"
+	"github.com/milepost-rl/milepost/rollout/tools"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 )
 
@@ -73,7 +75,15 @@ func (d demoSource) check() error {
 // model is who tries the tasks. A chat endpoint writes its calls as text in the configured format, since that text is
 // what is trained on.
 func (d demoSource) model(cfg configs.Run) (rollout.Model, error) {
+	if kind := cfg.Rollout.Condenser.Kind; kind != rollout.CondenseNone {
+		return nil, milepost.E("rft", milepost.KindInvalid,
+			"rollout.condenser.kind is %s; demonstrations are trained as whole conversations, so they are collected with %s", kind, rollout.CondenseNone)
+	}
 	if d.chat == "" {
+		if s := cfg.Rollout.Scaffold; s != tools.KitMilepost {
+			return nil, milepost.E("rft", milepost.KindInvalid,
+				"rollout.scaffold is %s; the scripted expert works with %s alone: give --chat or --demos", s, tools.KitMilepost)
+		}
 		return expert.New(cfg.RFT.Expert)
 	}
 	return chatModel(d.chat, d.chatModel, false)
@@ -93,7 +103,7 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 		if cfg.Tasks.Train == "" {
 			return milepost.E("rft", milepost.KindInvalid, "tasks.train is empty and no --demos is given")
 		}
-		tasks, err := benchmarks.Load(cfg.Tasks.Train)
+		tasks, err := loadCertified(cfg.Tasks.Train, cfg.Tasks.Certificates, p)
 		if err != nil {
 			return err
 		}
@@ -156,7 +166,8 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	if err != nil {
 		return err
 	}
-	rolls, err := newRollouts(cfg, w, model, probes)
+	opened := &openings{Model: model}
+	rolls, err := newRollouts(cfg, w, opened, probes)
 	if err != nil {
 		return err
 	}
@@ -187,17 +198,17 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	if len(kept) < cfg.RFT.Minimum {
 		return milepost.E("rft", milepost.KindLimit, "only %d demonstrations were accepted; rft.minimum is %d", len(kept), cfg.RFT.Minimum)
 	}
-	return writeDemos(filepath.Join(dir, demosFile), cfg.Rollout, byID, kept)
+	return writeDemos(filepath.Join(dir, demosFile), opened, answerRole(cfg.Rollout), kept)
 }
 
 // writeDemos writes conversations as JSONL, one message a turn, as the policy will see them. The file appears whole.
-func writeDemos(path string, cfg rollout.Config, tasks map[string]*milepost.Task, eps []*milepost.Episode) error {
+func writeDemos(path string, opened *openings, answers rollout.Role, eps []*milepost.Episode) error {
 	const op = "write demonstrations"
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	for _, ep := range eps {
-		if err := enc.Encode(conversation(ep, cfg.Messages(tasks[ep.Task]))); err != nil {
+		if err := enc.Encode(conversation(ep, opened.of(ep.ID), answers)); err != nil {
 			return milepost.Wrap(op, milepost.KindInternal, err)
 		}
 	}
@@ -207,8 +218,16 @@ func writeDemos(path string, cfg rollout.Config, tasks map[string]*milepost.Task
 	return milepost.Wrap(op, milepost.KindUnavailable, os.Rename(path+".tmp", path))
 }
 
+// answerRole is the role of observations in the conversations of a configuration.
+func answerRole(cfg rollout.Config) rollout.Role {
+	if cfg.ToolFormat == toolcall.BashBlock {
+		return rollout.RoleUser
+	}
+	return rollout.RoleTool
+}
+
 // conversation is an episode as messages: the opening, then call and observation in turn, the last call unanswered.
-func conversation(ep *milepost.Episode, opening []rollout.Message) demo {
+func conversation(ep *milepost.Episode, opening []rollout.Message, answers rollout.Role) demo {
 	d := demo{ID: ep.ID}
 	for _, m := range opening {
 		d.Messages = append(d.Messages, demoMessage{Role: string(m.Role), Content: m.Content})
@@ -216,7 +235,7 @@ func conversation(ep *milepost.Episode, opening []rollout.Message) demo {
 	for i, s := range ep.Steps {
 		d.Messages = append(d.Messages, demoMessage{Role: "assistant", Content: s.Action.Text})
 		if i < len(ep.Steps)-1 {
-			d.Messages = append(d.Messages, demoMessage{Role: "tool", Content: s.Observed})
+			d.Messages = append(d.Messages, demoMessage{Role: string(answers), Content: s.Observed})
 		}
 	}
 	return d

@@ -9,7 +9,7 @@ import (
 
 func ExampleNew() {
 	specs := []toolcall.Spec{{Name: "read_file", Parameters: json.RawMessage(`{"properties": {"path": {"type": "string"}, "start": {"type": "integer"}}}`)}}
-	for _, name := range toolcall.Names() {
+	for _, name := range []string{toolcall.Hermes, toolcall.Qwen3Coder} {
 		f, err := toolcall.New(name, specs)
 		if err != nil {
 			panic(err)

@@ -15,6 +15,7 @@ import (
 const (
 	Hermes     = "hermes"
 	Qwen3Coder = "qwen3_coder"
+	BashBlock  = "bash_block"
 )
 
 const (
@@ -49,13 +50,15 @@ func New(name string, specs []Spec) (Format, error) {
 		return hermes{}, nil
 	case Qwen3Coder:
 		return newQwen3Coder(specs)
+	case BashBlock:
+		return bashBlock{}, nil
 	}
 	return nil, milepost.E("toolcall: new", milepost.KindInvalid, "format %q is not one of %s", name, strings.Join(Names(), ", "))
 }
 
 // Names lists the formats, sorted.
 func Names() []string {
-	names := []string{Hermes, Qwen3Coder}
+	names := []string{Hermes, Qwen3Coder, BashBlock}
 	sort.Strings(names)
 	return names
 }
@@ -75,13 +78,9 @@ func blocks(op, text string, body func(rest string) (Call, string, error)) ([]Ca
 	bad := func(format string, args ...any) ([]Call, error) {
 		return nil, milepost.E(op, milepost.KindInvalid, format, args...)
 	}
-	rest := text
-	if lead := strings.TrimLeft(text, " \t\r\n"); strings.HasPrefix(lead, "<think>") {
-		_, after, closed := strings.Cut(lead, "</think>")
-		if !closed {
-			return bad("<think> is never closed by </think>")
-		}
-		rest = after
+	rest, err := unthought(text)
+	if err != nil {
+		return bad("%w", err)
 	}
 	var calls []Call
 	for {
@@ -107,6 +106,19 @@ func blocks(op, text string, body func(rest string) (Call, string, error)) ([]Ca
 		return bad("no %s found", openTag)
 	}
 	return calls, nil
+}
+
+// unthought is the text behind the thought that a turn may begin with.
+func unthought(text string) (string, error) {
+	lead := strings.TrimLeft(text, " \t\r\n")
+	if !strings.HasPrefix(lead, "<think>") {
+		return text, nil
+	}
+	_, after, closed := strings.Cut(lead, "</think>")
+	if !closed {
+		return "", errors.New("<think> is never closed by </think>")
+	}
+	return after, nil
 }
 
 // excerpt quotes the start of s for an error message.

@@ -26,8 +26,7 @@ func (t executeBash) Run(ctx context.Context, s *Session, args json.RawMessage) 
 	if err != nil {
 		return Result{}, err
 	}
-	ok := r.ExitCode == 0 && !r.TimedOut && !r.OutOfMemory
-	return Result{Text: t.text(r), Exposures: shellExposures(a.Command, s.Repo.Index(), ok, string(r.Stdout))}, nil
+	return Result{Text: t.text(r), Exposures: s.exposed(s.place(), a.Command, r)}, nil
 }
 
 func (t executeBash) text(r env.Result) string {

@@ -55,7 +55,7 @@ func newBench(t *testing.T, files map[string]string, change func(*Config)) *benc
 	if change != nil {
 		change(&cfg)
 	}
-	if b.set, err = New(cfg); err != nil {
+	if b.set, err = New(KitMilepost, cfg); err != nil {
 		t.Fatal(err)
 	}
 	b.session = &Session{Workspace: b.box, Repo: b}

@@ -20,32 +20,13 @@ import (
 	"github.com/milepost-rl/milepost/rollout/toolcall"
 )
 
-//go:embed schema/*.json
+//go:embed schema
 var schemas embed.FS
-
-// Names lists every tool, in the order in which they are told to a policy.
-func Names() []string { return []string{"search", "read_file", "edit_file", "execute_bash", "submit"} }
-
-// build makes the tool of a name; nil for a name that is not in Names.
-func build(name string, cfg *Config) Tool {
-	switch name {
-	case "search":
-		return search{cfg}
-	case "read_file":
-		return readFile{cfg}
-	case "edit_file":
-		return editFile{}
-	case "execute_bash":
-		return executeBash{cfg}
-	case "submit":
-		return submit{}
-	}
-	return nil
-}
 
 // Config chooses the tools an agent gets and how much they show.
 type Config struct {
-	// Names is the subset of tools, told to the policy in this order. It must hold submit.
+	// Names is the subset of the scaffold's tools, told to the policy in this order; empty is all of them. It must hold the one
+	// that hands in: submit, OpenHands' finish, mini-swe-agent's bash.
 	Names []string `yaml:"names"`
 	// Descriptions replaces the description of a tool in the prompt; "" leaves it out.
 	Descriptions map[string]string `yaml:"descriptions"`
@@ -65,31 +46,35 @@ type Config struct {
 
 // Default gives all tools, with room for a large model.
 func Default() Config {
-	return Config{Names: Names(), ReadLines: 400, SearchHits: 50, ObservationLimit: 16000, Shell: "bash", BashTimeout: 60 * time.Second}
+	return Config{ReadLines: 400, SearchHits: 50, ObservationLimit: 16000, Shell: "bash", BashTimeout: 60 * time.Second}
 }
 
 // minObservation leaves room for a truncation mark with some text around it.
 const minObservation = 200
 
-// Validate reports the first field that is out of range, by its YAML name.
-func (c Config) Validate() error {
+// Validate reports the first field that is out of range for a kit, by its YAML name.
+func (c Config) Validate(kit string) error {
 	bad := func(format string, args ...any) error {
 		return milepost.E("tools: config", milepost.KindInvalid, format, args...)
 	}
+	all := Names(kit)
+	if all == nil {
+		return bad("kit %q is not one of %s", kit, strings.Join(Kits(), ", "))
+	}
 	for i, n := range c.Names {
-		if !slices.Contains(Names(), n) {
-			return bad("names: %q is not one of %s", n, strings.Join(Names(), ", "))
+		if !slices.Contains(all, n) {
+			return bad("names: %q is not one of %s", n, strings.Join(all, ", "))
 		}
 		if slices.Contains(c.Names[:i], n) {
 			return bad("names: %q is there twice", n)
 		}
 	}
-	if !slices.Contains(c.Names, "submit") {
-		return bad("names: submit is missing; without it no episode ends but by a limit")
+	if ends := kits[kit].ends; len(c.Names) > 0 && !slices.Contains(c.Names, ends) {
+		return bad("names: %s is missing; without it no episode ends but by a limit", ends)
 	}
 	for _, n := range sortedKeys(c.Descriptions) {
-		if !slices.Contains(Names(), n) {
-			return bad("descriptions: %q is not one of %s", n, strings.Join(Names(), ", "))
+		if !slices.Contains(all, n) {
+			return bad("descriptions: %q is not one of %s", n, strings.Join(all, ", "))
 		}
 	}
 	switch {
@@ -110,19 +95,25 @@ func (c Config) Validate() error {
 // Set is the tools of one configuration. It is immutable and safe for concurrent use.
 type Set struct {
 	cfg     Config
+	kit     kit
+	names   []string
 	specs   []toolcall.Spec
 	tools   map[string]Tool
 	schemas map[string]*jsonschema.Schema
 }
 
-// New validates the configuration and compiles the schemas. KindInvalid for the configuration.
-func New(cfg Config) (*Set, error) {
-	if err := cfg.Validate(); err != nil {
+// New validates the configuration and compiles the schemas of a kit's tools. KindInvalid for the configuration.
+func New(kit string, cfg Config) (*Set, error) {
+	if err := cfg.Validate(kit); err != nil {
 		return nil, err
 	}
-	s := &Set{cfg: cfg, tools: map[string]Tool{}, schemas: map[string]*jsonschema.Schema{}}
-	for _, name := range cfg.Names {
-		spec, schema, err := load(name)
+	s := &Set{cfg: cfg, kit: kits[kit], names: cfg.Names, tools: map[string]Tool{}, schemas: map[string]*jsonschema.Schema{}}
+	if len(s.names) == 0 {
+		s.names = Names(kit)
+	}
+	for _, name := range s.names {
+		e, _ := s.kit.entry(name)
+		spec, schema, err := load(name, e.schema)
 		if err != nil {
 			return nil, milepost.Wrap("tools: new", milepost.KindInternal, fmt.Errorf("schema of %s: %w", name, err))
 		}
@@ -131,15 +122,15 @@ func New(cfg Config) (*Set, error) {
 		}
 		s.specs = append(s.specs, spec)
 		s.schemas[name] = schema
-		s.tools[name] = build(name, &s.cfg)
+		s.tools[name] = e.build(&s.cfg)
 	}
 	return s, nil
 }
 
-// load reads the embedded schema of a tool. Its top-level description is the tool's and moves out of the parameters.
-func load(name string) (toolcall.Spec, *jsonschema.Schema, error) {
+// load reads the embedded schema of a tool, file below schema/. Its top-level description is the tool's and moves out of the parameters.
+func load(name, file string) (toolcall.Spec, *jsonschema.Schema, error) {
 	spec := toolcall.Spec{Name: name}
-	raw, err := schemas.ReadFile("schema/" + name + ".json")
+	raw, err := schemas.ReadFile("schema/" + file + ".json")
 	if err != nil {
 		return spec, nil, err
 	}
@@ -170,11 +161,18 @@ func (s *Set) Specs() []toolcall.Spec { return s.specs }
 // Tool returns the tool of that name, nil where the agent has none such.
 func (s *Set) Tool(name string) Tool { return s.tools[name] }
 
+// Editor names the tool that edits; "" where the shell is all there is.
+func (s *Set) Editor() string { return s.kit.editor }
+
+// Fault is the observation of a turn whose call was not carried out: why in words for the policy, and the shape of a call
+// where the turn was parsed here, "" where the endpoint did.
+func (s *Set) Fault(why, shape string) string { return s.Bound(s.kit.fault(why, shape)) }
+
 // Check holds a call against the tools and their schemas. It returns "" or what is wrong, in words for the policy.
 func (s *Set) Check(c toolcall.Call) string {
 	schema, ok := s.schemas[c.Name]
 	if !ok {
-		return fmt.Sprintf("unknown tool %q; the tools are %s", c.Name, strings.Join(s.cfg.Names, ", "))
+		return fmt.Sprintf("unknown tool %q; the tools are %s", c.Name, strings.Join(s.names, ", "))
 	}
 	inst, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Arguments))
 	if err != nil {
@@ -222,7 +220,7 @@ func (s *Set) Run(ctx context.Context, session *Session, c toolcall.Call) (Resul
 	} else if err != nil {
 		return Result{}, err
 	}
-	r.Text = s.Bound(r.Text)
+	r.Text = s.Bound(s.kit.observe(r.Text))
 	return r, nil
 }
 

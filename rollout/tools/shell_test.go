@@ -77,7 +77,7 @@ func TestShellExposures(t *testing.T) {
 		{"grep -rn def . | head -3", "b.py search high; pkg/c.py search high"},
 		{"grep -rn def .; echo a.py:1:", "b.py search low; pkg/c.py search low"},
 	} {
-		got := exposed(Result{Exposures: shellExposures(c.command, shellTree, true, "b.py:1:def b()\npkg/c.py:2:def c()\nnope.py:1:x\n")})
+		got := exposed(Result{Exposures: shellExposures(c.command, shellTree, shellPlace{root: "/repo", dir: ".", sure: true}, true, "b.py:1:def b()\npkg/c.py:2:def c()\nnope.py:1:x\n")})
 		if strings.Contains(c.command, "for f") || strings.Contains(c.command, "if true") {
 			if strings.Contains(got, "high") {
 				t.Errorf("%s: %s", c.command, got)
@@ -89,10 +89,10 @@ func TestShellExposures(t *testing.T) {
 		}
 	}
 	for _, failed := range []string{"cat a.py", "grep def a.py"} {
-		if got := exposed(Result{Exposures: shellExposures(failed, shellTree, false, "x")}); got != "a.py read low" {
+		if got := exposed(Result{Exposures: shellExposures(failed, shellTree, shellPlace{root: "/repo", dir: ".", sure: true}, false, "x")}); got != "a.py read low" {
 			t.Errorf("%s that failed: %s", failed, got)
 		}
-		if got := exposed(Result{Exposures: shellExposures(failed, shellTree, true, "\n")}); got != "a.py read low" {
+		if got := exposed(Result{Exposures: shellExposures(failed, shellTree, shellPlace{root: "/repo", dir: ".", sure: true}, true, "\n")}); got != "a.py read low" {
 			t.Errorf("%s that printed nothing: %s", failed, got)
 		}
 	}
@@ -103,7 +103,7 @@ func TestShellAnything(t *testing.T) {
 	piece := rapid.SampledFrom([]string{"cat", "a.py", " ", " ", "|", "&&", "||", ";", "\n", ">", "2>&1", "<", "<<", "'", `"`, `\`, "$", "$(", "`", "cd", "pkg", "grep", "-r", "sed", "-n", "#", "(", ")", "é", "*", "-", "--"})
 	rapid.Check(t, func(t *rapid.T) {
 		command := strings.Join(rapid.SliceOfN(piece, 0, 14).Draw(t, "pieces"), "")
-		for _, e := range shellExposures(command, shellTree, true, "a.py:1:x") {
+		for _, e := range shellExposures(command, shellTree, shellPlace{root: "/repo", dir: ".", sure: true}, true, "a.py:1:x") {
 			if _, there := shellTree[e.Path]; e.Confidence == "high" && !there {
 				t.Fatalf("%q: %+v", command, e)
 			}

@@ -9,6 +9,34 @@ import (
 	"github.com/milepost-rl/milepost/env/repo"
 )
 
+// shellPlace is where a shell is: root is the repository's absolute path, "" where it is not known, and dir the working
+// directory relative to it. Without sure the directory may be another one, or lie outside.
+type shellPlace struct {
+	root, dir string
+	sure      bool
+}
+
+// relative gives an absolute path relative to the repository; ok is false where it lies outside, or the root is not known.
+func (p shellPlace) relative(abs string) (rel string, ok bool) {
+	abs = path.Clean(abs)
+	if p.root == "" || (abs != p.root && !strings.HasPrefix(abs, strings.TrimSuffix(p.root, "/")+"/")) {
+		return abs, false
+	}
+	rel = strings.TrimPrefix(strings.TrimPrefix(abs, p.root), "/")
+	return path.Join(".", rel), true
+}
+
+// locate gives a path as a command writes it relative to the repository; ok is false where it may be another file.
+func (p shellPlace) locate(name string) (rel string, ok bool) {
+	if path.IsAbs(name) {
+		if rel, ok := p.relative(name); ok {
+			return rel, true
+		}
+		return path.Join(p.dir, name), false
+	}
+	return path.Join(p.dir, name), p.sure
+}
+
 // shellExposures says which files of the tree a shell command showed, read off the command itself: cat, head, tail,
 // sed, nl, less and the like with path operands, grep and rg with files (level read: they print content) or directories
 // (level search, for the paths in their output), behind "cd dir &&" and through pipes.
@@ -18,10 +46,10 @@ import (
 // succeeded); every word it depends on is literal; neither it nor what its output is piped into redirects the output,
 // and the latter passes lines on (head, grep, sort, ...). grep and rg must besides have succeeded themselves. Otherwise
 // it is low, which earns nothing.
-func shellExposures(command string, index repo.Index, succeeded bool, stdout string) []milepost.Exposure {
+func shellExposures(command string, index repo.Index, start shellPlace, succeeded bool, stdout string) []milepost.Exposure {
 	cmds, parsed := parseShell(command)
 	lines := pipelines(cmds)
-	r := shellReader{index: index, stdout: stdout, found: map[exposureKey]bool{}, cwd: ".", cwdSure: true,
+	r := shellReader{index: index, stdout: stdout, found: map[exposureKey]bool{}, place: start,
 		sure: parsed && succeeded && strings.TrimSpace(stdout) != ""}
 	for _, p := range lines {
 		if !isCd(p) {
@@ -78,8 +106,7 @@ type shellReader struct {
 	index    repo.Index
 	stdout   string
 	found    map[exposureKey]bool
-	cwd      string
-	cwdSure  bool
+	place    shellPlace
 	sure     bool // nothing met so far makes the rest of the line uncertain
 	printing int  // pipelines other than cd
 }
@@ -122,22 +149,22 @@ func (r *shellReader) pipeline(p []simple, succeeded bool) {
 }
 
 func (r *shellReader) cd(c simple, ran bool) {
-	if !ran || c.redirected || len(c.words) != 2 || !c.words[1].sure || strings.HasPrefix(c.words[1].text, "-") || path.IsAbs(c.words[1].text) {
-		r.cwdSure = false
+	if !ran || c.redirected || len(c.words) != 2 || !c.words[1].sure || strings.HasPrefix(c.words[1].text, "-") {
+		r.place.sure = false
 		return
 	}
-	r.cwd = path.Join(r.cwd, c.words[1].text)
-	if c.after != "&&" && !isDir(r.index, r.cwd) {
-		r.cwdSure = false // it may have failed and left the directory as it was
+	r.place.dir, r.place.sure = r.place.locate(c.words[1].text)
+	if c.after != "&&" && !isDir(r.index, r.place.dir) {
+		r.place.sure = false // it may have failed and left the directory as it was
 	}
 }
 
 // reads records operands that name files.
 func (r *shellReader) reads(operands []word, high bool, level milepost.ExposureLevel) {
 	for _, w := range operands {
-		p := path.Join(r.cwd, w.text)
+		p, located := r.place.locate(w.text)
 		_, there := r.index[p]
-		r.add(p, level, high && there && w.sure && r.cwdSure && !path.IsAbs(w.text))
+		r.add(p, level, high && there && w.sure && located)
 	}
 }
 
@@ -160,7 +187,7 @@ func (r *shellReader) grep(name string, args []word, high bool) {
 	var files []word
 	searched := recursive && len(operands) == 0
 	for _, w := range operands {
-		if recursive && w.sure && isDir(r.index, path.Join(r.cwd, w.text)) {
+		if dir, _ := r.place.locate(w.text); recursive && w.sure && isDir(r.index, dir) {
 			searched = true
 			continue
 		}
@@ -172,9 +199,9 @@ func (r *shellReader) grep(name string, args []word, high bool) {
 	}
 	for line := range strings.SplitSeq(r.stdout, "\n") {
 		shown, _, _ := strings.Cut(line, ":")
-		p := path.Join(r.cwd, shown)
+		p, located := r.place.locate(shown)
 		if _, there := r.index[p]; there && shown != "" {
-			r.add(p, milepost.ExposureSearch, high && r.printing == 1 && r.cwdSure)
+			r.add(p, milepost.ExposureSearch, high && r.printing == 1 && located)
 		}
 	}
 }

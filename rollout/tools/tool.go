@@ -1,8 +1,9 @@
-// Package tools holds what an agent can do in a repository: search, read_file, edit_file, execute_bash and submit.
+// Package tools holds what an agent can do in a repository, as kits: Milepost's own tools (search, read_file, edit_file,
+// execute_bash, submit), and those of mini-swe-agent, SWE-agent and OpenHands by their own names, parameters and wording.
 //
-// One file per tool and one JSON schema per tool in schema/, embedded. A new tool is a file with a type that implements
-// [Tool], a schema of its name, and an entry in the table of registry.go; the configuration chooses the subset an agent
-// gets. Tools answer the policy's mistakes with an observation; only infrastructure failures and cancellation are errors.
+// One file per tool or pair of likes and one JSON schema per tool in schema/, embedded. A new tool is a file with a type that
+// implements [Tool], a schema, and an entry in the table of kit.go, where a new kit goes too; the configuration chooses the
+// subset an agent gets. Where shells of a kit go on from command to command, shellsession.go carries their state. Tools answer the policy's mistakes with an observation; only infrastructure failures and cancellation are errors.
 // Observations are short, since small models are trained on them, and deterministic: everything listed is sorted.
 //
 // Policy on what may be changed (protected paths, git's own data, writes by bash) is not here: the loop compares trees
@@ -67,8 +68,11 @@ type Repository interface {
 type Session struct {
 	Workspace Workspace
 	Repo      Repository
+	Root      string // where the commands see the repository, absolute; "" where that is not known
 
-	history []edit // edits that undo can take back, oldest first
+	history []edit     // edits that undo can take back, oldest first
+	shell   shellState // of kits whose shell goes on from command to command
+	works   []work     // the task tracker's list
 }
 
 // Mark is a place in the history of edits.

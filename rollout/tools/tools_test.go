@@ -251,7 +251,7 @@ func TestConfig(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		`names: "grep" is not one of search`:   func(c *Config) { c.Names = []string{"grep"} },
 		`names: "submit" is there twice`:       func(c *Config) { c.Names = []string{"submit", "submit"} },
-		"names: submit is missing":             func(c *Config) { c.Names = nil },
+		"names: submit is missing":             func(c *Config) { c.Names = []string{"search"} },
 		`descriptions: "x" is not one of`:      func(c *Config) { c.Descriptions = map[string]string{"x": ""} },
 		"read_lines: 0 is not at least 1":      func(c *Config) { c.ReadLines = 0 },
 		"search_hits: 0 is not at least 1":     func(c *Config) { c.SearchHits = 0 },
@@ -261,14 +261,14 @@ func TestConfig(t *testing.T) {
 	} {
 		cfg := Default()
 		change(&cfg)
-		_, err := New(cfg)
+		_, err := New(KitMilepost, cfg)
 		if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	cfg := Default()
 	cfg.Names, cfg.Descriptions = []string{"submit", "search"}, map[string]string{"search": ""}
-	set, err := New(cfg)
+	set, err := New(KitMilepost, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
