@@ -55,7 +55,10 @@ func (k *Taken) Lines(set string) []string {
 // LoadCertified is [Load] for tasks that train or are evaluated. Tasks whose certificate names a problem are left out, and
 // flaky tests are marked (Task.Flaky). Errors are those of Load and, under require, KindConflict where a task has no valid
 // certificate: the message names the first, why, and what to do.
-func LoadCertified(set string, trust Trust) (*Taken, error) {
+//
+// digest, which may be nil, is the content address of an image, "" where it has none: a certificate of another content is
+// stale.
+func LoadCertified(set string, trust Trust, digest func(image string) (string, error)) (*Taken, error) {
 	const op = "benchmarks: load certified"
 	k := &Taken{Flaky: map[string][]string{}}
 	var certs map[string]*Certificate
@@ -74,6 +77,9 @@ func LoadCertified(set string, trust Trust) (*Taken, error) {
 		why := "it was never validated"
 		if c := certs[t.ID]; c != nil {
 			stale, err := c.Stale(t)
+			if err == nil && stale == "" {
+				stale, err = c.otherImage(digest)
+			}
 			if err != nil {
 				return err
 			}
@@ -100,6 +106,18 @@ func LoadCertified(set string, trust Trust) (*Taken, error) {
 			set, len(k.Unfit), k.Unfit[0].Task, k.Unfit[0].Reason, set)
 	}
 	return k, nil
+}
+
+// otherImage says that the image is not the one that was validated, or "".
+func (c *Certificate) otherImage(digest func(string) (string, error)) (string, error) {
+	if digest == nil || c.Digest == "" {
+		return "", nil
+	}
+	now, err := digest(c.Image)
+	if err != nil || now == c.Digest || now == "" {
+		return "", err
+	}
+	return fmt.Sprintf("image %s is now %s, not %s", c.Image, now, c.Digest), nil
 }
 
 // take takes or leaves a task with a valid certificate.

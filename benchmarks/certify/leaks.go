@@ -26,32 +26,16 @@ var (
 
 // view is a sandbox as the agent gets it, before its first action.
 type view struct {
-	box  *env.Sandbox
-	root string // of the repository, as commands see it
-	task *milepost.Task
+	box    *env.Sandbox
+	root   string // of the repository, as commands see it
+	task   *milepost.Task
+	source *source // the same tree, for sabotage
 }
 
 // inTree runs a program in the repository.
 func (v *view) inTree(ctx context.Context, stdin string, argv ...string) (env.Result, error) {
 	argv = append([]string{"sh", "-c", `cd -- "$1" && shift && exec "$@"`, "sh", v.root}, argv...)
 	return v.box.Exec(ctx, env.Command{Argv: argv, Stdin: []byte(stdin), Limits: env.Limits{Output: 64 << 20}})
-}
-
-// source reads the view's tree for sabotage.
-func (v *view) source(ctx context.Context) (*source, error) {
-	r, err := v.inTree(ctx, "", "git", "-c", "safe.directory=*", "ls-files", "-z")
-	if err != nil {
-		return nil, err
-	}
-	if r.ExitCode != 0 {
-		return nil, milepost.E("certify: list files", milepost.KindInvalid, "git ls-files in %s ended with %d: %.300s", v.root, r.ExitCode, r.Stderr)
-	}
-	list := strings.FieldsFunc(string(r.Stdout), func(c rune) bool { return c == 0 })
-	slices.Sort(list)
-	return &source{task: v.task, list: list, read: func(p string) (string, bool) {
-		r, err := v.inTree(ctx, "", "cat", "--", p)
-		return string(r.Stdout), err == nil && r.ExitCode == 0
-	}}, nil
 }
 
 // leaks looks for the fix and the hidden tests in what the agent sees, and notes what it finds.

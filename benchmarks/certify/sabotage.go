@@ -15,6 +15,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/env/repo"
 )
 
 var (
@@ -36,6 +37,14 @@ type source struct {
 	task *milepost.Task
 	list []string // files of the tree, sorted
 	read func(path string) (string, bool)
+}
+
+// treeSource reads a task's base.
+func treeSource(t *milepost.Task, base *repo.Base) *source {
+	return &source{task: t, list: slices.Sorted(maps.Keys(base.Index)), read: func(p string) (string, bool) {
+		b, err := os.ReadFile(filepath.Join(base.Dir, filepath.FromSlash(p)))
+		return string(b), err == nil
+	}}
 }
 
 // sabotages are the ways of deciding one's own verdict that are tried on a tree whose fault stays. Those that run inside
@@ -192,10 +201,7 @@ func Harness(ctx context.Context, check *benchmarks.Checker, t *milepost.Task) (
 	if err != nil {
 		return nil, err
 	}
-	src := &source{task: t, list: slices.Sorted(maps.Keys(base.Index)), read: func(p string) (string, bool) {
-		b, err := os.ReadFile(filepath.Join(base.Dir, filepath.FromSlash(p)))
-		return string(b), err == nil
-	}}
+	src := treeSource(t, base)
 	var found benchmarks.Certificate
 	if err := sabotageAll(ctx, src, func(patch string) (benchmarks.Trial, error) { return tryOwn(ctx, check, t, patch) }, &found); err != nil {
 		return nil, err

@@ -104,12 +104,8 @@ func (c *Certifier) look(ctx context.Context, t *milepost.Task, cert *benchmarks
 		return err
 	}
 	err = v.leaks(ctx, cert)
-	var src *source
 	if err == nil {
-		src, err = v.source(ctx)
-	}
-	if err == nil {
-		err = sabotageAll(ctx, src, func(patch string) (benchmarks.Trial, error) { return c.try(ctx, t, patch) }, cert)
+		err = sabotageAll(ctx, v.source, func(patch string) (benchmarks.Trial, error) { return c.try(ctx, t, patch) }, cert)
 	}
 	if closeErr := v.box.Close(context.WithoutCancel(ctx)); err == nil {
 		err = closeErr
@@ -117,35 +113,24 @@ func (c *Certifier) look(ctx context.Context, t *milepost.Task, cert *benchmarks
 	return err
 }
 
-// open makes a sandbox as an agent would get it.
+// open makes a sandbox as the agent loop does, before the agent's first action.
 func (c *Certifier) open(ctx context.Context, t *milepost.Task) (*view, error) {
-	spec := env.Spec{Name: "certify " + t.ID, Image: t.Image, Limits: c.Limits}
-	if t.Workdir == "" {
-		base, err := c.Checker.Bases.Base(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		spec.Base = base.Dir
+	if t.BaseTree == "" {
+		return nil, milepost.E("certify: open", milepost.KindInvalid, "its repository lies in image %s and was not taken from there yet; run milepost tasks prepare on its set", t.Image)
+	}
+	base, err := c.Checker.Bases.Base(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	spec := env.Spec{Name: "certify " + t.ID, Base: base.Dir, Image: t.Image, Workdir: t.Workdir, Env: t.Test.Env, Limits: c.Limits}
+	if t.Grading != nil && t.Workdir != "" {
+		spec.Hidden = t.Grading.Hidden
 	}
 	box, err := c.Env.Create(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{box: box, root: t.Workdir, task: t}
-	if v.root == "" {
-		v.root = box.Root()
-	}
-	for i, command := range t.Prepare {
-		r, err := v.inTree(ctx, "", "bash", "-c", command)
-		if err == nil && r.ExitCode != 0 {
-			err = milepost.E("certify: prepare", milepost.KindInvalid, "prepare command %d ended with %d: %.300s", i+1, r.ExitCode, r.Stderr)
-		}
-		if err != nil {
-			_ = box.Close(context.WithoutCancel(ctx))
-			return nil, err
-		}
-	}
-	return v, nil
+	return &view{box: box, root: box.Root(), task: t, source: treeSource(t, base)}, nil
 }
 
 // try runs one sabotage by the way that the task's verdicts are found.
