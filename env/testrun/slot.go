@@ -38,8 +38,8 @@ type slot struct {
 }
 
 // startSlot makes a sandbox and starts the resident process in it. trees is the slot's own and removed with it.
-func startSlot(ctx context.Context, e *env.Env, limits env.Limits, image, trees string) (s *slot, err error) {
-	s = &slot{image: image, trees: trees}
+func startSlot(ctx context.Context, e *env.Env, limits env.Limits, image, trees string) (made *slot, err error) {
+	s := &slot{image: image, trees: trees} // a variable of its own: what a failed start has opened is closed
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
