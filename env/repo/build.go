@@ -97,14 +97,17 @@ func buildFromPack(ctx context.Context, tree, dir string, pack io.Reader) error 
 	return err
 }
 
-// openBase reads the base in dir and proves it: one commit with the asked tree, and working files that are the tree's,
-// byte for byte and no other.
+// openBase reads the base in dir and proves it: one commit with the asked tree and no object besides, and working files
+// that are the tree's, byte for byte and no other.
 func openBase(ctx context.Context, dir, tree string) (*Base, error) {
 	commit, err := gitCommand{dir: dir, args: []string{"rev-parse", "--verify", "HEAD"}}.run(ctx, opBuild, milepost.KindCorrupt)
 	if err != nil {
 		return nil, err
 	}
 	b := &Base{Tree: tree, Commit: string(bytes.TrimSpace(commit)), Dir: dir}
+	if err := proveBase(ctx, b); err != nil {
+		return nil, err
+	}
 	listing, err := gitCommand{dir: dir, args: []string{"ls-tree", "-r", "-z", "-l", "--full-tree", b.Commit}}.run(ctx, opBuild, milepost.KindCorrupt)
 	if err != nil {
 		return nil, err
@@ -119,6 +122,20 @@ func openBase(ctx context.Context, dir, tree string) (*Base, error) {
 		return nil, milepost.E(opBuild, milepost.KindOf(err), "base %s: %w; remove that directory to have it made again", dir, err)
 	}
 	return b, nil
+}
+
+// proveBase holds the base to having one commit and nothing besides: no sandbox starts from anything else.
+func proveBase(ctx context.Context, b *Base) error {
+	p, err := ProveScrubbed(ctx, Host{}, b.Dir, b.Commit)
+	switch {
+	case len(p.Findings) > 0:
+		return milepost.E(opBuild, milepost.KindCorrupt, "base %s is not scrubbed: %s; remove that directory to have it made again", b.Dir, p.words())
+	case milepost.KindOf(err) == milepost.KindInvalid:
+		return milepost.E(opBuild, milepost.KindCorrupt, "base %s: %w; remove that directory to have it made again", b.Dir, err)
+	case err == nil && p.Commits != 1:
+		return milepost.E(opBuild, milepost.KindCorrupt, "base %s has %d commits; remove that directory to have it made again", b.Dir, p.Commits)
+	}
+	return err
 }
 
 // parseListing reads the output of git ls-tree -r -z -l: "<mode> <type> <hash> <size or ->\t<path>\0" each.

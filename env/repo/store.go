@@ -152,13 +152,15 @@ func (s *Store) load(ctx context.Context, tree string, build func(ctx context.Co
 	if err := build(ctx, tmp); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	if _, err := openBase(ctx, tmp, tree); err != nil {
+	b, err := openBase(ctx, tmp, tree)
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
 	if err := os.Rename(tmp, final); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	return openBase(ctx, final, tree)
+	b.Dir = final
+	return b, nil
 }
 
 // lockPoll is the pause between two tries for a lock that another process holds.

@@ -90,6 +90,12 @@ func TestDamagedBaseIsNoticed(t *testing.T) {
 		"added":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "conftest.py"), nil, 0o644) },
 		"removed": func(dir string) error { return os.Remove(filepath.Join(dir, "run.sh")) },
 		"mode":    func(dir string) error { return os.Chmod(filepath.Join(dir, "run.sh"), 0o644) },
+		"fetched": func(dir string) error { future(t, dir); return nil },
+		"remote": func(dir string) error {
+			runGit(t, dir, "remote", "add", "origin", "https://example.org/x.git")
+			return nil
+		},
+		"reflog": func(dir string) error { runGit(t, dir, "reset", "-q", "--hard"); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -132,6 +138,18 @@ func TestExportImport(t *testing.T) {
 	wantKind(t, err, milepost.KindCorrupt)
 	if to.Has(b.Tree) {
 		t.Fatal("half a pack made a base")
+	}
+	var more bytes.Buffer // a pack that holds the tree, and something else
+	future(t, b.Dir)
+	objects := runGit(t, b.Dir, "rev-list", "--objects", "--no-object-names", b.Tree) + "\n" + HashBlob([]byte(secret)) + "\n"
+	err = gitCommand{dir: b.Dir, stdin: strings.NewReader(objects), args: []string{"pack-objects", "--stdout", "-q"}}.stream(t.Context(), "test", milepost.KindInternal, &more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = to.Import(t.Context(), b.Tree, &more)
+	wantKind(t, err, milepost.KindCorrupt, "not scrubbed", HashBlob([]byte(secret)))
+	if to.Has(b.Tree) {
+		t.Fatal("a pack with more than the tree made a base")
 	}
 	got, err := to.Import(t.Context(), b.Tree, bytes.NewReader(pack.Bytes()))
 	if err != nil {
