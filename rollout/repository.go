@@ -15,7 +15,6 @@ import (
 type snapshot struct {
 	delta []milepost.TreeChange
 	tree  string
-	index repo.Index
 }
 
 // changed lists the paths whose content or mode differs between two snapshots of one base, sorted.
@@ -43,14 +42,38 @@ type repository struct {
 	blobs *repo.Blobs
 	box   *env.Sandbox
 	now   snapshot
+
+	index   repo.Index // of indexed, once it was asked for
+	indexed snapshot
 }
 
 func newRepository(base *repo.Base, blobs *repo.Blobs, box *env.Sandbox) *repository {
-	return &repository{base: base, blobs: blobs, box: box, now: snapshot{tree: base.Tree, index: base.Index}}
+	return &repository{base: base, blobs: blobs, box: box, now: snapshot{tree: base.Tree}}
 }
 
-// Index is the tree as of the last snapshot.
-func (r *repository) Index() repo.Index { return r.now.index }
+// Index is the tree as of the last snapshot, until the next one is taken. It is copied from the base once; later calls
+// cost what has changed since.
+func (r *repository) Index() repo.Index {
+	if r.index == nil {
+		r.index = maps.Clone(r.base.Index)
+	}
+	for _, p := range r.now.changed(r.indexed) {
+		if e, ok := r.base.Index[p]; ok {
+			r.index[p] = e
+		} else {
+			delete(r.index, p)
+		}
+	}
+	for _, c := range r.now.delta {
+		if c.Deleted {
+			delete(r.index, c.Path)
+		} else if r.index[c.Path].Hash != c.Blob || r.index[c.Path].Mode != c.Mode {
+			r.index[c.Path] = repo.Entry{Mode: c.Mode, Hash: c.Blob, Size: -1}
+		}
+	}
+	r.indexed = r.now
+	return r.index
+}
 
 // Delta is what differs from the base as of the last snapshot.
 func (r *repository) Delta() []milepost.TreeChange { return r.now.delta }
@@ -85,7 +108,7 @@ func (r *repository) take(ctx context.Context) (snapshot, error) {
 	if tree == r.now.tree {
 		return r.now, nil
 	}
-	return snapshot{delta: delta, tree: tree, index: r.base.Index.Apply(delta)}, nil
+	return snapshot{delta: delta, tree: tree}, nil
 }
 
 // rollBack brings the sandbox back to the last snapshot, git's own data included, and proves the tree. Caches and git's
