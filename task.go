@@ -25,8 +25,10 @@ type Task struct {
 	BaseTree   string `json:"base_tree"`   // git tree id of BaseCommit
 	Image      string `json:"image"`       // environment identity: an image digest, or "local:..." for the local driver
 
-	// Workdir is where the repository lies inside Image, absolute; "" = the repository is Repo. Where it is set, Repo and
-	// BaseTree are "" (the image holds both) and BaseCommit is what the data set says of it, or "".
+	// Workdir is where the repository lies inside Image, absolute; "" = the repository is Repo. Where it is set, the task is
+	// prepared or not (see Prepared). Before, Repo and BaseTree are "" and BaseCommit is what the data set says of it, or
+	// "". Prepared, Image is a digest, BaseTree is all of Workdir after Prepare (files that git ignores included, .git and
+	// caches not), and Repo holds it as BaseCommit, a commit without history that the agent starts from.
 	Workdir string   `json:"workdir,omitempty"`
 	Prepare []string `json:"prepare,omitempty"` // shell commands that bring Workdir to the base state: before the agent, and before grading
 
@@ -49,6 +51,10 @@ type Task struct {
 
 	Meta map[string]string `json:"meta,omitempty"` // difficulty, fault families and the like; never read by credit
 }
+
+// Prepared reports whether the base of the task can be had without opening its image. Agents and probes need it;
+// grading does not.
+func (t *Task) Prepared() bool { return t.Workdir == "" || t.BaseTree != "" }
 
 // Origin names the row of a public data set that a task was imported from. The row itself is kept beside the tasks.
 type Origin struct {

@@ -69,8 +69,14 @@ func checkInImage(t *milepost.Task) error {
 	switch {
 	case !path.IsAbs(t.Workdir) || t.Workdir != path.Clean(t.Workdir):
 		return fmt.Errorf("field workdir: %q is not a clean absolute path", t.Workdir)
-	case t.Repo != "" || t.BaseTree != "":
-		return fmt.Errorf("field repo, base_tree: must be empty where workdir is set; the image holds the repository")
+	case (t.Repo == "") != (t.BaseTree == ""):
+		return fmt.Errorf("field repo, base_tree: both or neither where workdir is set; milepost tasks prepare sets them")
+	case t.BaseTree != "" && !objectID.MatchString(t.BaseTree):
+		return fmt.Errorf("field base_tree: %q is not a full tree id (40 hex digits)", t.BaseTree)
+	case t.BaseTree != "" && !objectID.MatchString(t.BaseCommit):
+		return fmt.Errorf("field base_commit: %q is not a full commit id (40 hex digits), as a prepared task has it", t.BaseCommit)
+	case t.Test.Resident != "":
+		return fmt.Errorf("field test.resident: must be empty where workdir is set: the tests run at that place of the image")
 	case !revision.MatchString(t.BaseCommit):
 		return fmt.Errorf("field base_commit: %q is not 7 to 40 hex digits, perhaps with ^ behind them, or empty", t.BaseCommit)
 	}

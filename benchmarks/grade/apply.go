@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/testrun"
 )
 
 // ways are the commands that may apply a patch from standard input, in the order in which they are tried. Source: swebench
@@ -17,11 +18,6 @@ var ways = [][]string{
 	{"git", "apply", "--verbose", "--3way"},
 	{"git", "apply", "--verbose", "--reject"},
 	{"patch", "--batch", "--forward", "--fuzz=5", "-p1"},
-}
-
-// gitVars let git work on a tree that another user owns, and keep the machine's configuration out.
-var gitVars = map[string]string{
-	"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*", "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C.UTF-8",
 }
 
 // applyLimit bounds one command of applying.
@@ -67,5 +63,5 @@ func apply(ctx context.Context, s *env.Sandbox, root, patch string) (by, words s
 // inTree runs a command in the repository, which in an image need not be the sandbox's workspace.
 func inTree(ctx context.Context, s *env.Sandbox, root, stdin string, argv ...string) (env.Result, error) {
 	argv = append([]string{"bash", "-c", `cd -- "$0" && exec "$@"`, root}, argv...)
-	return s.Exec(ctx, env.Command{Argv: argv, Stdin: []byte(stdin), Env: gitVars, Limits: env.Limits{Wall: applyLimit}})
+	return s.Exec(ctx, env.Command{Argv: argv, Stdin: []byte(stdin), Env: testrun.GitEnv, Limits: env.Limits{Wall: applyLimit}})
 }

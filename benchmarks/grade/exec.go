@@ -16,6 +16,7 @@ import (
 	"github.com/milepost-rl/milepost/benchmarks/grade/logs"
 	"github.com/milepost-rl/milepost/env"
 	"github.com/milepost-rl/milepost/env/repo"
+	"github.com/milepost-rl/milepost/env/testrun"
 )
 
 // DefaultMaxLog is how much of an evaluation's output is kept and read, in bytes. Memory for judging is about one and a
@@ -32,9 +33,6 @@ type Executor struct {
 	MaxLog  int64         // bytes of output kept; 0 is DefaultMaxLog
 }
 
-// evalShell runs a script that comes by standard input, with both streams in one and nothing to read.
-var evalShell = []string{"bash", "-c", `exec 2>&1; script=$(cat); exec </dev/null; eval "$script"`}
-
 // Run grades a patch up to the judge: it writes the evaluation's output to the file named logFile and returns what there
 // is to judge. A patch that is nil or "" runs nothing. What the patch or the tests did wrong is in the evidence; the
 // error is the infrastructure's (Kind.Infra), the task's (invalid, not_found) or a cancellation.
@@ -43,21 +41,11 @@ func (x *Executor) Run(ctx context.Context, t *milepost.Task, patch *string, log
 	if patch == nil || *patch == "" {
 		return ev, nil
 	}
-	spec := env.Spec{Name: "grade " + t.ID, Image: t.Image, Limits: x.Limits}
-	if t.Workdir == "" {
-		base, err := x.Bases.Base(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		spec.Base = base.Dir
+	s, err := x.open(ctx, t)
+	if errors.Is(err, testrun.ErrPrepare) {
+		ev.Fault, ev.Reason = SetupFailed, err.Error()
+		return ev, nil
 	}
-	if g := t.Grading; g != nil && g.Folder != "" {
-		spec.Mounts = append(spec.Mounts, env.Mount{Host: g.Folder, Path: gradingMount})
-		if tests := filepath.Join(g.Folder, "tests"); g.Rule == milepost.GradeRewardFile {
-			spec.Mounts = append(spec.Mounts, env.Mount{Host: tests, Path: "/tests"})
-		}
-	}
-	s, err := x.Env.Create(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -68,27 +56,35 @@ func (x *Executor) Run(ctx context.Context, t *milepost.Task, patch *string, log
 	return ev, err
 }
 
+// open makes the sandbox. A task of a data set is graded on the repository as its image holds it, with the history that
+// evaluations reset files from; one of Milepost's own on its base, wherever that lies.
+func (x *Executor) open(ctx context.Context, t *milepost.Task) (*env.Sandbox, error) {
+	spec := env.Spec{Name: "grade " + t.ID, Image: t.Image, Workdir: t.Workdir, Limits: x.Limits, Mounts: mountsOf(t)}
+	if t.Workdir != "" && (t.BaseTree == "" || !own(t)) {
+		return testrun.OpenImage(ctx, x.Env, t, spec)
+	}
+	base, err := x.Bases.Base(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	spec.Base = base.Dir
+	return x.Env.Create(ctx, spec)
+}
+
+// mountsOf are the task's own files, as its evaluation wants to see them.
+func mountsOf(t *milepost.Task) (mounts []env.Mount) {
+	if g := t.Grading; g != nil && g.Folder != "" {
+		mounts = append(mounts, env.Mount{Host: g.Folder, Path: gradingMount})
+		if g.Rule == milepost.GradeRewardFile {
+			mounts = append(mounts, env.Mount{Host: filepath.Join(g.Folder, "tests"), Path: "/tests"})
+		}
+	}
+	return mounts
+}
+
 // run is Run in its sandbox.
 func (x *Executor) run(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev *Evidence, logFile string) error {
 	root := s.Root()
-	if t.Workdir != "" {
-		root = t.Workdir
-		if r, err := s.Exec(ctx, env.Command{Argv: []string{"test", "-d", root}}); err != nil {
-			return err
-		} else if r.ExitCode != 0 {
-			return milepost.E("grade: open repository", milepost.KindInvalid, "the sandbox has no folder %s: the task lies in image %s, which wants a driver of sandboxes with images", root, t.Image)
-		}
-	}
-	for i, c := range t.Prepare {
-		r, err := inTree(ctx, s, root, "", "bash", "-c", c)
-		if err != nil {
-			return err
-		}
-		if r.ExitCode != 0 || r.TimedOut {
-			ev.Fault, ev.Reason = SetupFailed, fmt.Sprintf("prepare command %d ended with %d: %.500s%.500s", i+1, r.ExitCode, r.Stdout, r.Stderr)
-			return nil
-		}
-	}
 	by, words, err := apply(ctx, s, root, *ev.Patch)
 	if err != nil {
 		return err
@@ -102,15 +98,9 @@ func (x *Executor) run(ctx context.Context, s *env.Sandbox, t *milepost.Task, ev
 		return err
 	}
 	if g := t.Grading; g != nil && g.Output != "" {
-		r, err := s.Exec(ctx, env.Command{Argv: []string{"cat", "--", g.Output}, Limits: env.Limits{Output: 64 << 20}})
-		if err != nil {
-			return err
-		}
-		if r.ExitCode == 0 && !r.StdoutTruncated {
-			ev.Output = append([]byte{}, r.Stdout...)
-		}
+		ev.Output, err = testrun.ReadOutput(ctx, s, g.Output)
 	}
-	return nil
+	return err
 }
 
 // evaluate runs the script, keeps its output on disk, and reads it.
@@ -128,7 +118,7 @@ func (x *Executor) evaluate(ctx context.Context, s *env.Sandbox, t *milepost.Tas
 	if err != nil {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	r, n, err := stream(ctx, s, env.Command{Argv: evalShell, Env: evalVars(t), Limits: limits}, Script(t, root), file, maxLog)
+	r, n, err := stream(ctx, s, env.Command{Argv: testrun.EvalShell, Env: evalVars(t), Limits: limits}, Script(t, root), file, maxLog)
 	ev.Limit, ev.TimedOut, ev.Memory, ev.TooLong, ev.Duration = limits.Wall, r.TimedOut, r.OutOfMemory, n > maxLog, r.Duration
 	if err == nil && ev.TimedOut {
 		_, err = fmt.Fprintf(file, "\n\nTimeout error: %d seconds exceeded.", int(ev.Limit.Seconds()))
@@ -145,7 +135,7 @@ func (x *Executor) evaluate(ctx context.Context, s *env.Sandbox, t *milepost.Tas
 
 // evalVars is the environment of an evaluation.
 func evalVars(t *milepost.Task) map[string]string {
-	vars := maps.Clone(gitVars)
+	vars := maps.Clone(testrun.GitEnv)
 	if own(t) {
 		vars["PYTHONHASHSEED"] = "0" // as env/testrun: a run is a function of the tree
 	}

@@ -1,9 +1,10 @@
 // Package testrun runs a task's tests on one state of its repository and says how each test ended.
 //
 // A run is stateless: base tree, wanted tree and the difference between them come in, the tree is rebuilt and proven, the
-// tests run on a copy that no later run sees, an [Outcome] goes out. There are two ways to run:
+// tests run on a copy that no later run sees, an [Outcome] goes out. There are three ways to run:
 //
 //	fresh.go      a sandbox of its own and the task's command as it stands; the log is parsed (package testlog)
+//	image.go      the evaluation of a data set, and repositories that lie in images
 //	resident.go   a Python process that has unittest imported and forks a child per run, for tasks that allow it
 //	slot.go       one such process in its sandbox, and the exchange with it
 //	pool.go       which run gets which process

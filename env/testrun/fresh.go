@@ -16,7 +16,7 @@ const maxTestLog = 128 << 20
 
 // fresh runs the task's command in a sandbox of its own, whose workspace is the base (with .git) and the delta.
 func (r *Runner) fresh(ctx context.Context, task *milepost.Task, base *repo.Base, changes overlay) (Outcome, error) {
-	sandbox, err := r.env.Create(ctx, env.Spec{Name: "test " + task.ID, Base: base.Dir, Image: task.Image, Limits: r.cfg.Limits})
+	sandbox, err := r.env.Create(ctx, env.Spec{Name: "test " + task.ID, Base: base.Dir, Image: task.Image, Workdir: task.Workdir, Limits: r.cfg.Limits})
 	if err != nil {
 		return Outcome{}, err
 	}

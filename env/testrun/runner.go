@@ -36,14 +36,25 @@ type Runner struct {
 	blobs repo.BlobGetter
 	pool  *pool
 
+	evaluation Evaluation // nil: tasks that a data set judges are refused
+
 	closing context.Context
 	cancel  context.CancelFunc
 }
 
+// Option changes what a Runner can do.
+type Option func(*Runner)
+
+// WithEvaluation lets the Runner run tasks that their data set's evaluation judges.
+func WithEvaluation(e Evaluation) Option { return func(r *Runner) { r.evaluation = e } }
+
 // New returns a Runner of a valid configuration on the environment, the store of base checkouts and the blobs of
 // changed files, all of which stay the caller's.
-func New(cfg Config, e *env.Env, store *repo.Store, blobs repo.BlobGetter) *Runner {
+func New(cfg Config, e *env.Env, store *repo.Store, blobs repo.BlobGetter, opts ...Option) *Runner {
 	r := &Runner{cfg: cfg, env: e, store: store, blobs: blobs}
+	for _, o := range opts {
+		o(r)
+	}
 	r.closing, r.cancel = context.WithCancel(context.Background())
 	r.pool = newPool(&r.cfg, e)
 	return r
@@ -65,7 +76,8 @@ func (r *Runner) Run(ctx context.Context, task *milepost.Task, tree string, delt
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.closing, cancel)()
-	if err := checkTask(op, task); err != nil {
+	run, err := r.how(op, task)
+	if err != nil {
 		return Outcome{}, err
 	}
 	base, err := r.store.Base(ctx, task)
@@ -76,10 +88,6 @@ func (r *Runner) Run(ctx context.Context, task *milepost.Task, tree string, delt
 		return Outcome{Status: milepost.ProbeTreeWrong, Reason: err.Error(), Ran: time.Since(begin)}, nil
 	} else if err != nil {
 		return Outcome{}, err
-	}
-	run := r.fresh
-	if r.cfg.Resident && task.Test.Resident != "" {
-		run = r.resident
 	}
 	out, err := run(ctx, task, base, withHidden(base, delta, task.Test.Hidden))
 	if ctx.Err() != nil {
@@ -92,6 +100,26 @@ func (r *Runner) Run(ctx context.Context, task *milepost.Task, tree string, delt
 	return out, nil
 }
 
+// how says what runs the task, after a look at what that needs.
+func (r *Runner) how(op string, task *milepost.Task) (func(context.Context, *milepost.Task, *repo.Base, overlay) (Outcome, error), error) {
+	switch {
+	case task.Workdir != "" && task.BaseTree == "":
+		return nil, milepost.E(op, milepost.KindInvalid, "task %s: its repository lies in image %s and was not taken from there yet; run milepost tasks prepare on its set", task.ID, task.Image)
+	case task.Grading != nil && (r.evaluation == nil || r.evaluation.Judges(task)):
+		if r.evaluation == nil {
+			return nil, milepost.E(op, milepost.KindInvalid, "task %s: its data set judges it (grading), which this runner does not know", task.ID)
+		}
+		return r.evaluated, nil
+	}
+	if err := checkTask(op, task); err != nil {
+		return nil, err
+	}
+	if r.cfg.Resident && task.Test.Resident != "" {
+		return r.resident, nil
+	}
+	return r.fresh, nil
+}
+
 func checkTask(op string, task *milepost.Task) error {
 	t := &task.Test
 	switch {
@@ -101,6 +129,8 @@ func checkTask(op string, task *milepost.Task) error {
 		return milepost.E(op, milepost.KindInvalid, "task %s: test.format %q is not one of %v", task.ID, t.Format, testlog.Formats())
 	case t.Resident != "" && t.Resident != "unittest":
 		return milepost.E(op, milepost.KindInvalid, "task %s: test.resident %q is not \"unittest\" or empty", task.ID, t.Resident)
+	case t.Resident != "" && task.Workdir != "":
+		return milepost.E(op, milepost.KindInvalid, "task %s: test.resident must be empty where workdir is set: the tests run at that place of the image", task.ID)
 	case t.Timeout < 0:
 		return milepost.E(op, milepost.KindInvalid, "task %s: test.timeout is %s; it must be positive, or 0 for the default", task.ID, t.Timeout)
 	}
