@@ -21,7 +21,7 @@ import (
 // newTasksCommand is the parent of what makes, checks and shows task sets; making is in tasks_make.go.
 func newTasksCommand() *cobra.Command {
 	c := &cobra.Command{Use: "tasks", Short: "Make, import, validate, show, split and mix task sets"}
-	c.AddCommand(newTasksMakeCommand(), newTasksImportCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand(),
+	c.AddCommand(newTasksMakeCommand(), newTasksImportCommand(), newTasksPrepareCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand(),
 		newTasksSplitCommand(), newTasksMixCommand())
 	return c
 }
