@@ -1,8 +1,11 @@
 package configs
 
 import (
+	"slices"
+
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks/evaluate"
+	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/expert"
 	"github.com/milepost-rl/milepost/benchmarks/micro"
 	"github.com/milepost-rl/milepost/credit"
@@ -51,6 +54,11 @@ type TaskSets struct {
 	Train      string `yaml:"train"`      // folder of the tasks that train; train needs it
 	Validation string `yaml:"validation"` // folder of the tasks that choose the best weights; "" = no validation
 	Heldout    string `yaml:"heldout"`    // folder of the tasks of the evaluations before and after; "" = none
+
+	// Certificates says how the tasks' certificates (milepost tasks validate; makers write them too) are taken: require (a
+	// task without a valid one is an error), use (they count where there are valid ones) or ignore. A task whose certificate
+	// names a problem is left out; tests that it found flaky count neither for potentials nor for verdicts.
+	Certificates benchmarks.Trust `yaml:"certificates"`
 }
 
 // Policy is how the agent loop samples.
@@ -73,7 +81,9 @@ type Trainer struct {
 	Address   string `yaml:"address"`   // host:port of a trainer that runs already; "" = start one
 	Reference string `yaml:"reference"` // model directory of the KL reference; "" = none
 	DType     string `yaml:"dtype"`     // float32 or bfloat16
-	Threads   int    `yaml:"threads"`   // CPU threads of the trainer; 0 = all
+	Threads   int    `yaml:"threads"`   // CPU threads of each rank; 0 = all, or with several ranks an equal part
+	Ranks     int    `yaml:"ranks"`     // processes that share the model (FSDP2), started by torchrun on this machine; each takes a GPU where there are any
+	Recompute bool   `yaml:"recompute"` // activation checkpointing: less memory for about a third more arithmetic
 
 	// FreshValueHead gives a checkpoint without a value head a new one instead of refusing it. Whether there is a value
 	// head is credit.estimator's to say (ppo_gae has one).
@@ -104,6 +114,7 @@ type Micro struct {
 func Default() Run {
 	return Run{
 		Run:      Identity{Name: "run", Dir: "runs/run", Seed: 1},
+		Tasks:    TaskSets{Certificates: benchmarks.TrustRequire},
 		Server:   vllm.DefaultServerConfig(),
 		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig()},
 		Rollout:  rollout.Default(),
@@ -111,7 +122,7 @@ func Default() Run {
 		Tests:    testrun.Default(),
 		Probes:   Probes{Server: shadow.DefaultServer(), Connect: shadow.DefaultConnect(), Prober: shadow.DefaultProber(), Worker: shadow.DefaultWorker(), Local: true},
 		Credit:   credit.Default(),
-		Trainer:  Trainer{DType: "float32"},
+		Trainer:  Trainer{DType: "float32", Ranks: 1},
 		Update:   trainerbridge.DefaultUpdateConfig(),
 		Weights:  weights.DefaultDiskConfig(),
 		Schedule: orchestrator.DefaultConfig(),
@@ -141,7 +152,7 @@ func (c Run) Validate() error {
 		{"rollout", c.Rollout.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
-		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"trainer", c.Trainer.validate},
+		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"tasks", c.Tasks.validate}, {"trainer", c.Trainer.validate},
 	} {
 		if err := part.check(); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)
@@ -172,12 +183,22 @@ func (c Run) agree() error {
 	return nil
 }
 
+func (t TaskSets) validate() error {
+	if !slices.Contains(benchmarks.Trusts, t.Certificates) {
+		return milepost.E("configs: tasks", milepost.KindInvalid, "certificates is %q; allowed: require, use, ignore", t.Certificates)
+	}
+	return nil
+}
+
 func (t Trainer) validate() error {
 	if t.DType != "float32" && t.DType != "bfloat16" {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "dtype is %q; allowed: float32, bfloat16", t.DType)
 	}
 	if t.Threads < 0 {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "threads is %d; allowed: 0 (all) or more", t.Threads)
+	}
+	if t.Ranks < 1 || t.Ranks > 1 && t.Address != "" {
+		return milepost.E("configs: trainer", milepost.KindInvalid, "ranks is %d; allowed: 1 or more, and 1 where address names a trainer that runs already (its torchrun has the number)", t.Ranks)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -115,11 +116,19 @@ func (t *trainer) start(ctx context.Context, log string) (string, error) {
 	address := l.Addr().String()
 	l.Close()
 	env := map[string]string{"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-	if n := t.cfg.Trainer.Threads; n > 0 {
-		env["OMP_NUM_THREADS"] = strconv.Itoa(n)
+	ranks, threads := t.cfg.Trainer.Ranks, t.cfg.Trainer.Threads
+	if threads == 0 && ranks > 1 {
+		threads = max(1, runtime.NumCPU()/ranks)
+	}
+	if threads > 0 {
+		env["OMP_NUM_THREADS"] = strconv.Itoa(threads)
+	}
+	argv := []string{filepath.Join(environment, "bin", "python"), "-m"}
+	if ranks > 1 {
+		argv = append(argv, "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(ranks), "-m")
 	}
 	t.process, err = supervise.Start(supervise.Spec{
-		Name: "trainer", Argv: []string{filepath.Join(environment, "bin", "python"), "-m", "milepost_trainer", "serve", "--listen", address},
+		Name: "trainer", Argv: append(argv, "milepost_trainer", "serve", "--listen", address),
 		Env: env, Log: log, Ports: []string{address},
 	})
 	if err != nil {
@@ -212,10 +221,10 @@ func (t *trainer) Load(ctx context.Context, dir string) error {
 	dir = absolute(dir)
 	head := credit.NeedsValues(t.cfg.Credit.Estimator)
 	if _, err := os.Stat(filepath.Join(dir, "COMMIT")); err == nil {
-		_, err := t.Client.Load(ctx, trainerbridge.LoadRequest{Dir: dir, Reference: t.cfg.Trainer.Reference, ValueHead: head, FreshValueHead: t.cfg.Trainer.FreshValueHead})
+		_, err := t.Client.Load(ctx, trainerbridge.LoadRequest{Dir: dir, Reference: t.cfg.Trainer.Reference, ValueHead: head, FreshValueHead: t.cfg.Trainer.FreshValueHead, Recompute: t.cfg.Trainer.Recompute})
 		return err
 	}
-	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed, ValueHead: head})
+	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed, ValueHead: head, Recompute: t.cfg.Trainer.Recompute})
 	return err
 }
 

@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "235c62d2e85a12998c2fd5407460612484f09b26f467dbdba6b6de3753225019"
+const SchemaHash = "64542a7b9234104c6fe1a4a323ec25c67bfba2fc81afce64277d5de8a836df2e"

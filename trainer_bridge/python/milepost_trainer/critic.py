@@ -51,7 +51,8 @@ class ValueHead(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(1))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        with torch.autocast("cpu", enabled=False):  # values and returns are compared to a few per cent: float32 always
+        # Values and returns are compared to a few per cent: float32 always.
+        with torch.autocast(hidden.device.type, enabled=False):
             return F.linear(hidden.float(), self.weight[None] / len(self.weight), self.bias).squeeze(-1)
 
 

@@ -22,3 +22,11 @@ class TrainerError(Exception):
 
 def invalid(message: str) -> TrainerError:
     return TrainerError("invalid", message)
+
+
+def as_trainer_error(e: BaseException) -> TrainerError:
+    if isinstance(e, TrainerError):
+        return e
+    if isinstance(e, OSError):
+        return TrainerError("unavailable", f"{type(e).__name__}: {e}")
+    return TrainerError("internal", f"{type(e).__name__}: {e}")

@@ -26,9 +26,10 @@ def directory(path: str, sync: bool = False):
     try:
         yield tmp
         if sync:
-            for name in os.listdir(tmp):
-                fsync(os.path.join(tmp, name))
-            fsync(tmp)
+            for parent, _, names in os.walk(tmp, topdown=False):
+                for name in names:
+                    fsync(os.path.join(parent, name))
+                fsync(parent)
         if os.path.exists(path):
             exchange(tmp, path)
         else:
@@ -37,6 +38,11 @@ def directory(path: str, sync: bool = False):
             fsync(os.path.dirname(path))
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
+
+
+def walk(path: str) -> list[str]:
+    """The files below a directory, as sorted paths relative to it."""
+    return sorted(os.path.relpath(os.path.join(parent, n), path) for parent, _, names in os.walk(path) for n in names)
 
 
 def remove_left_over(path: str) -> None:

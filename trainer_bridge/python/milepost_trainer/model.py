@@ -1,10 +1,10 @@
-"""Making and loading models: tiny Llamas from a shape, and any causal model directory that the rest can train.
+"""Making, loading and writing models: tiny Llamas from a shape, and any causal model directory that the rest can train.
 
 Embeddings are always untied and the language model head is always in the saved files: with tied embeddings vLLM's
 `reload_weights` leaves the head stale on the CPU build, and the sampler drifts from the trainer.
 """
 
-import hashlib
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -97,8 +97,50 @@ class Loaded:
 
 def load(path: str) -> Loaded:
     """Reads a Hugging Face model directory in float32; refuses what the trainer or vLLM's weight reload cannot serve."""
+
+    def make(config):
+        return AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **_options(config))
+
+    loaded = _read(path, make, weights=True)
+    check_paths_agree(path, loaded.model)
+    return loaded
+
+
+def skeleton(path: str) -> Loaded:
+    """As `load`, without weights: parameters are on the meta device, and only configuration and tokenizer are read."""
+    with _parameters_on_meta():
+        return _read(path, lambda config: AutoModelForCausalLM.from_config(**_options(config)), weights=False)
+
+
+@contextlib.contextmanager
+def _parameters_on_meta():
+    """Modules made here have parameters without memory. Buffers are real: those that no file holds (rotary frequencies)
+    exist nowhere else."""
+    register = torch.nn.Module.register_parameter
+
+    def on_meta(module, name, param):
+        register(module, name, param)
+        if param is not None:
+            module._parameters[name] = torch.nn.Parameter(param.to("meta"), requires_grad=param.requires_grad)
+
+    torch.nn.Module.register_parameter = on_meta
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = register
+
+
+def _options(config) -> dict:
+    return {"config": config, "dtype": torch.float32, "attn_implementation": pack.ATTENTION}
+
+
+def _read(path: str, make, weights: bool) -> Loaded:
     if not os.path.isfile(os.path.join(path, "config.json")):
         raise TrainerError("not_found", f"model {path} has no config.json; allowed: a Hugging Face model directory")
+    if weights and os.path.isfile(os.path.join(path, "COMMIT")):
+        raise invalid(
+            f"model {path} is a checkpoint; allowed: a model directory (python -m milepost_trainer export {path} OUT makes one)"
+        )
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         if getattr(config, "tie_word_embeddings", False):
@@ -106,9 +148,7 @@ def load(path: str) -> Loaded:
                 f"model {path}: config.json ties the embeddings, which vLLM's weight reload gets wrong; allowed: "
                 f"tie_word_embeddings false with a saved lm_head.weight (python -m milepost_trainer untie {path} OUT)"
             )
-        model = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=torch.float32, attn_implementation=pack.ATTENTION, local_files_only=True
-        )
+        model = make(config)
         tok = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except TrainerError:
         raise
@@ -119,7 +159,6 @@ def load(path: str) -> Loaded:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    check_paths_agree(path, model)
     return Loaded(model, tok, kept)
 
 
@@ -140,23 +179,18 @@ def check_paths_agree(path: str, model) -> None:
                 )
 
 
-def weights_sha256(model) -> str:
-    """Over names, shapes and bytes of all weights in order of name; equal weights have equal hashes in every export."""
-    h = hashlib.sha256()
-    for name, p in sorted(model.state_dict().items()):
-        p = p.detach().cpu().contiguous()
-        h.update(json.dumps([name, list(p.shape), str(p.dtype)]).encode())
-        h.update(p.view(torch.uint8).numpy() if p.dim() else p.reshape(1).view(torch.uint8).numpy())
-    return h.hexdigest()
-
-
-def write(tmp: str, model, kept: dict[str, bytes], dtype: str) -> None:
+def write(tmp: str, model, state: dict[str, torch.Tensor], kept: dict[str, bytes], dtype: str) -> None:
     """Writes a model directory: configuration, safetensors with lm_head.weight, tokenizer files as they came."""
     target = DTYPES[dtype]
-    state = {k: v.detach().to(target, copy=True).contiguous() for k, v in model.state_dict().items()}
+    state = {k: v.detach().to(device="cpu", dtype=target, copy=True).contiguous() for k, v in state.items()}
     model.save_pretrained(tmp, state_dict=state)
-    config = json.loads((Path(tmp) / "config.json").read_text())
-    config |= {"dtype": dtype, "tie_word_embeddings": False}
+    write_config(tmp, model, kept, dtype)
+
+
+def write_config(tmp: str, model, kept: dict[str, bytes], dtype: str) -> None:
+    """Writes what a model directory holds beside the weights."""
+    config = model.config.to_dict() | {"dtype": dtype, "tie_word_embeddings": False}
+    config["architectures"] = config.get("architectures") or [type(model).__name__]
     (Path(tmp) / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     for name, data in kept.items():
         (Path(tmp) / name).write_bytes(data)

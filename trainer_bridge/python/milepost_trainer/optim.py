@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from milepost_trainer.errors import TrainerError, invalid
 
@@ -33,16 +34,15 @@ class OptimizerConfig:
                 raise invalid(f"optimizer.{field} is {value}; allowed: {allowed}")
 
 
-def make(model, config: OptimizerConfig, head=None) -> torch.optim.AdamW:
-    """Weight decay falls on matrices only. A value head is a last group of its own, without decay."""
+def make(model, head=None) -> torch.optim.AdamW:
+    """AdamW without state, to be configured before each step. Weight decay falls on matrices only. A value head is a last
+    group of its own, without decay."""
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": matrices, "decays": True}, {"params": rest, "decays": False}]
     if head is not None:
         groups.append({"params": list(head.parameters()), "decays": False, "value_head": True})
-    optimizer = torch.optim.AdamW(groups, lr=config.lr, fused=True)
-    configure(optimizer, config, config.lr)
-    return optimizer
+    return torch.optim.AdamW(groups, fused=True)
 
 
 def configure(optimizer, config: OptimizerConfig, lr: float, head_lr: float = 0.0) -> None:
@@ -52,31 +52,27 @@ def configure(optimizer, config: OptimizerConfig, lr: float, head_lr: float = 0.
         group["weight_decay"] = config.weight_decay if group["decays"] else 0.0
 
 
-def with_head(state: dict, head) -> dict:
-    """The state of an optimizer that knew no value head, as one of `make` with this head that has yet to make a step."""
-    first = sum(len(group["params"]) for group in state["param_groups"])
-    count = len(list(head.parameters()))
-    group = state["param_groups"][-1] | {"params": list(range(first, first + count)), "decays": False, "value_head": True}
-    return state | {"param_groups": [*state["param_groups"], group]}
-
-
 def step(model, optimizer, clip_norm: float, loss: float, head=None) -> float:
     """Clips, checks and steps; returns the model's norm before clipping. Raises before the step where a number is not finite.
+
+    `loss` is that of all ranks, and the norms are those of whole gradients, so all ranks step or none does.
 
     A value head is clipped by itself, by the same bound, so that its gradient takes nothing from the policy's.
     """
     bound = clip_norm if clip_norm > 0 else math.inf
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), bound).item()
-    norms = [norm]
-    if head is not None:
-        norms.append(torch.nn.utils.clip_grad_norm_(head.parameters(), bound).item())
+    norms = [_clip(part, bound) for part in (model, head) if part is not None]
     if not all(math.isfinite(x) for x in (loss, *norms)):
         optimizer.zero_grad(set_to_none=True)
         found = " and ".join(str(x) for x in norms)
         raise TrainerError("internal", f"loss {loss} and gradient norm {found} must all be finite; the weights were not changed")
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return norm
+    return norms[0]
+
+
+def _clip(part, bound: float) -> float:
+    norm = torch.nn.utils.clip_grad_norm_(part.parameters(), bound)
+    return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
 
 def schedule(kind: str, step: int, steps: int, warmup: int, final: float) -> float:

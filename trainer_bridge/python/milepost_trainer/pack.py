@@ -6,6 +6,7 @@ is that of each sequence alone. The language model head runs on the needed posit
 vocabulary is large.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +52,13 @@ class Row:
     targets: Tensor  # [M] int64: the wanted tokens
     sequence: Tensor  # [M] int64: index into members
     time: Tensor  # [M] int64: index t of the wanted token in its sequence
+
+    def to(self, device: torch.device) -> "Row":
+        """The row on a device; itself where it is there."""
+        if self.tokens.device == device:
+            return self
+        moved = {f.name: v.to(device) for f in dataclasses.fields(self) if isinstance(v := getattr(self, f.name), Tensor)}
+        return dataclasses.replace(self, **moved)
 
 
 def plan(lengths: list[int], limit: int) -> list[list[int]]:

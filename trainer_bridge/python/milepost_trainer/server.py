@@ -2,7 +2,8 @@
 
 Invariants. All work on tensors is done by one worker thread, so changing calls run one at a time in order of arrival,
 and OpenMP has one team of threads. Hello and Health never wait for it. Every failure becomes a gRPC status whose
-details carry op, kind and message (ErrorDetail).
+details carry op, kind and message (ErrorDetail). With several ranks this is rank 0, and a failure that may have left the
+ranks in different places ends the server with an exit code.
 """
 
 import logging
@@ -17,11 +18,12 @@ import grpc
 import torch
 import transformers
 
-from milepost_trainer import checkpoint, critic, loss, model, optim, sft
-from milepost_trainer.errors import TrainerError
+from milepost_trainer import calls, critic, loss, model, optim, sft
+from milepost_trainer.errors import TrainerError, as_trainer_error
 from milepost_trainer.pb import schema
 from milepost_trainer.pb import trainer_pb2 as pb
 from milepost_trainer.pb import trainer_pb2_grpc as rpc
+from milepost_trainer.ranks import Ranks
 from milepost_trainer.trainer import Trainer, UpdateConfig, resident_bytes
 
 log = logging.getLogger("milepost_trainer")
@@ -36,14 +38,6 @@ STATUS_OF = {
     "corrupt": grpc.StatusCode.DATA_LOSS,
     "internal": grpc.StatusCode.INTERNAL,
 }
-
-
-def as_trainer_error(e: BaseException) -> TrainerError:
-    if isinstance(e, TrainerError):
-        return e
-    if isinstance(e, OSError):
-        return TrainerError("unavailable", f"{type(e).__name__}: {e}")
-    return TrainerError("internal", f"{type(e).__name__}: {e}")
 
 
 def abort(context: grpc.ServicerContext, op: str, e: BaseException):
@@ -85,8 +79,9 @@ def supervised_config(m: pb.SupervisedConfig) -> sft.SupervisedConfig:
 
 
 class Service(rpc.TrainerServicer):
-    def __init__(self):
-        self.trainer = Trainer()
+    def __init__(self, group: Ranks | None = None):
+        self.trainer = Trainer(group)
+        self.broken = False  # the ranks may disagree
         self.worker = futures.ThreadPoolExecutor(1, thread_name_prefix="trainer")
         self.stopping = threading.Event()
         self.busy: tuple[str, float] | None = None
@@ -102,6 +97,13 @@ class Service(rpc.TrainerServicer):
             try:
                 torch.set_num_threads(self.threads)  # OpenMP keeps the number per calling thread
                 return work()
+            except TrainerError:
+                raise
+            except BaseException:
+                if self.trainer.ranks.world > 1:
+                    self.broken = True
+                    self.stopping.set()
+                raise
             finally:
                 self.busy = None
 
@@ -112,9 +114,6 @@ class Service(rpc.TrainerServicer):
             return self.submit(op, context, work).result()
         except BaseException as e:
             abort(context, op, e)
-
-    def info(self) -> pb.ModelInfo:
-        return pb.ModelInfo(**self.trainer.info())
 
     def Hello(self, request, context):
         if request.schema_hash != schema.SCHEMA_HASH:
@@ -139,15 +138,15 @@ class Service(rpc.TrainerServicer):
 
     def Init(self, request, context):
         def work():
-            self.trainer.init(request.model, request.reference, request.dtype, request.seed, request.value_head)
-            return pb.InitReply(info=self.info())
+            fields = plain(request, "model") | {"path": request.model}
+            return pb.InitReply(info=pb.ModelInfo(**calls.run(self.trainer, "init", fields)))
 
         return self.call("init", context, work)
 
     def Update(self, request, context):
         def work():
-            config = update_config(request.config)
-            return pb.UpdateReply(**self.trainer.update(request.batch_id, request.path, request.sha256, config))
+            fields = plain(request, "config") | {"config": update_config(request.config)}
+            return pb.UpdateReply(**calls.run(self.trainer, "update", fields))
 
         return self.call("update", context, work)
 
@@ -156,8 +155,8 @@ class Service(rpc.TrainerServicer):
 
         def work():
             try:
-                config = supervised_config(request.config)
-                sft.run(self.trainer, request.path, config, messages.put, context.is_active)
+                fields = {"path": request.path, "config": supervised_config(request.config)}
+                calls.run(self.trainer, "supervised", fields, progress=messages.put, alive=context.is_active)
             finally:
                 messages.put(None)
 
@@ -177,36 +176,35 @@ class Service(rpc.TrainerServicer):
 
     def Score(self, request, context):
         def work():
-            sequences = [list(s.ids) for s in request.sequences]
-            logprobs = self.trainer.score(sequences, request.temperature or 1.0, request.reference)
+            fields = {"temperature": request.temperature or 1.0, "reference": request.reference}
+            logprobs = calls.run(self.trainer, "score", fields | {"sequences": [list(s.ids) for s in request.sequences]})
             return pb.ScoreReply(logprobs=[pb.LogprobList(values=values.tolist()) for values in logprobs])
 
         return self.call("score", context, work)
 
     def Values(self, request, context):
         def work():
-            rows = self.trainer.values(request.path, request.sha256, request.micro_tokens)
+            rows = calls.run(self.trainer, "values", plain(request))
             return pb.ValuesReply(rows=[pb.ValueList(values=values.tolist()) for values in rows])
 
         return self.call("values", context, work)
 
     def Save(self, request, context):
         def work():
-            checkpoint.save(self.trainer, request.dir)
-            return pb.SaveReply(info=self.info())
+            return pb.SaveReply(info=pb.ModelInfo(**calls.run(self.trainer, "save", {"path": request.dir})))
 
         return self.call("save", context, work)
 
     def Load(self, request, context):
         def work():
-            checkpoint.load(self.trainer, request.dir, request.reference, request.value_head, request.fresh_value_head)
-            return pb.LoadReply(info=self.info())
+            fields = plain(request, "dir") | {"path": request.dir}
+            return pb.LoadReply(info=pb.ModelInfo(**calls.run(self.trainer, "load", fields)))
 
         return self.call("load", context, work)
 
     def Export(self, request, context):
         def work():
-            digest, size = checkpoint.export(self.trainer, request.dir, request.dtype)
+            digest, size = calls.run(self.trainer, "export", {"path": request.dir, "dtype": request.dtype})
             return pb.ExportReply(weights_sha256=digest, bytes=size)
 
         return self.call("export", context, work)
@@ -216,7 +214,7 @@ class Service(rpc.TrainerServicer):
         return pb.HealthReply(
             busy=busy[0] if busy else "",
             busy_seconds=time.monotonic() - busy[1] if busy else 0.0,
-            loaded=self.trainer.net is not None,
+            loaded=self.trainer.policy is not None,
             updates=self.trainer.updates,
             memory_bytes=resident_bytes(),
         )
@@ -226,9 +224,9 @@ class Service(rpc.TrainerServicer):
         return pb.ShutdownReply()
 
 
-def serve(listen: str, address_file: str = "", stopping: threading.Event | None = None) -> int:
+def serve(listen: str, address_file: str = "", stopping: threading.Event | None = None, group: Ranks | None = None) -> int:
     """Serves until Shutdown or `stopping`; returns the exit code. address_file gets the address once it answers."""
-    service = Service()
+    service = Service(group)
     if stopping is not None:
         service.stopping = stopping
     server = grpc.server(
@@ -251,10 +249,15 @@ def serve(listen: str, address_file: str = "", stopping: threading.Event | None 
     address = listen if listen.startswith("unix:") else f"{listen.rsplit(':', 1)[0]}:{port}"
     if address_file:
         write_atomically(address_file, address + "\n")
-    log.info("trainer: serving on %s with %d threads (pid %d)", address, service.threads, os.getpid())
+    world = service.trainer.ranks.world
+    log.info("trainer: serving on %s with %d threads, %d ranks (pid %d)", address, service.threads, world, os.getpid())
     service.stopping.wait()
     server.stop(grace=None if service.busy is None else 3600).wait()
     service.worker.shutdown(wait=True)
+    if service.broken:
+        log.error("trainer: the ranks may disagree; a run goes on from its last checkpoint")
+        return 1
+    calls.stop(service.trainer.ranks)
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from milepost_trainer import optim, pack, tokenizer
+from milepost_trainer import optim, policy, tokenizer
 from milepost_trainer.errors import TrainerError, invalid
 from milepost_trainer.trainer import Trainer
 
@@ -80,37 +80,38 @@ def run(trainer: Trainer, path: str, config: SupervisedConfig, progress: Callabl
 
     `alive` turning false ends it with kind canceled. The update step's optimizer starts afresh afterwards.
     """
-    net = trainer.require()
-    data = encode(trainer, path, config.max_tokens)
-    undo = trainer._snapshot()
+    trainer.require()
+    with trainer.ranks.together():
+        data = encode(trainer, path, config.max_tokens)
+    undo = trainer.snapshot()
     try:
         with trainer.autocast():
-            _steps(net, data, config, progress, alive)
+            _steps(trainer, data, config, progress, alive)
     except BaseException:
         undo()
         raise
-    trainer.optimizer = trainer.pending_optimizer = None
+    trainer.fresh_optimizer()
 
 
-def _steps(net, data: Encoded, config: SupervisedConfig, progress, alive) -> None:
-    count = len(data.ids)
+def _steps(trainer: Trainer, data: Encoded, config: SupervisedConfig, progress, alive) -> None:
+    count, group = len(data.ids), trainer.ranks
     steps = config.steps or config.epochs * math.ceil(count / config.batch_episodes)
-    optimizer = optim.make(net, config.optimizer)
+    optimizer = optim.make(trainer.net)
     started, tokens, trained = time.perf_counter(), 0, 0
     for step, members in enumerate(order(count, config.batch_episodes, steps, config.seed)):
-        if not alive():
+        if not group.broadcast(alive()):  # the first rank alone knows the caller
             raise TrainerError("canceled", f"cancelled at step {step} of {steps}; the weights are as before")
         lr = config.optimizer.lr * optim.schedule(config.schedule, step, steps, config.warmup, config.final_lr)
         optim.configure(optimizer, config.optimizer, lr)
         wanted = sum(int(data.wanted[i].sum()) for i in members)
         total = 0.0
-        for group in pack.plan([len(data.ids[i]) for i in members], config.micro_tokens):
-            row = pack.build(data.ids, data.wanted, [members[k] for k in group])
-            logprob, _ = pack.row_logprobs(net, row)
-            value = -logprob.sum() / wanted
-            value.backward()
+        for row, counts in policy.rows(data.ids, data.wanted, members, config.micro_tokens, group):
+            logprob, _, _ = trainer.policy(row)
+            value = -logprob.sum() / wanted * float(counts)
+            policy.backward(value, group)
             total += value.item()
-        norm = optim.step(net, optimizer, config.optimizer.clip_norm, total)
+        (total,) = group.sum(total)
+        norm = optim.step(trainer.net, optimizer, config.optimizer.clip_norm, total)
         tokens += sum(len(data.ids[i]) for i in members)
         trained += wanted
         seconds = time.perf_counter() - started

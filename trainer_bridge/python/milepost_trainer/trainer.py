@@ -1,8 +1,11 @@
 """The trainer's state and the update step.
 
-Invariants. Only one thread calls in here. A changing operation is all or nothing: after an exception, weights (the
-value head's among them), optimizer and counters are what they were. `batch_ids` names every batch the weights hold, in
-order, so a batch is never trained twice in the lineage of these weights.
+Invariants. Only one thread calls in here, and with several ranks all of them make the same calls. A changing operation is
+all or nothing: after an exception, weights (the value head's among them), optimizer and counters are what they were.
+`batch_ids` names every batch the weights hold, in order, so a batch is never trained twice in the lineage of these weights.
+
+Every rank reads the whole batch and computes the passes of its share of the sequences; whatever is divided by (trained
+tokens, sequences) is that of the whole optimizer step, so the number of ranks changes rounding alone.
 """
 
 import dataclasses
@@ -15,8 +18,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from milepost_trainer import batch, critic, loss, model, optim, pack
+from milepost_trainer import batch, critic, loss, model, optim, pack, policy
 from milepost_trainer.errors import TrainerError, invalid
+from milepost_trainer.ranks import Ranks
+
+SCORE_TOKENS = 8192  # of one forward pass of `score`
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,15 @@ class Stats:
             if v is not None:
                 self.sums[name] = self.sums.get(name, 0.0) + torch.where(mask > 0, v.double(), 0.0).sum().item()
 
+    def merged(self, group: Ranks) -> "Stats":
+        """The sums and extremes of all ranks, on every rank."""
+        out = Stats()
+        for part in group.gather(self):
+            for name, v in part.sums.items():
+                out.sums[name] = out.sums.get(name, 0.0) + v
+            out.low, out.high, out.gap = min(out.low, part.low), max(out.high, part.high), max(out.gap, part.gap)
+        return out
+
     def mean(self, name: str) -> float:
         return self.sums.get(name, 0.0) / max(self.sums.get("count", 0.0), 1.0)
 
@@ -72,7 +87,7 @@ class Prepared:
 
     def tokens(self, row: pack.Row, old: Tensor) -> loss.Tokens:
         def cat(streams):
-            return None if streams is None else torch.cat([streams[i] for i in row.members])
+            return None if streams is None else torch.cat([streams[i] for i in row.members]).to(old.device)
 
         return loss.Tokens(
             sequence=row.sequence,
@@ -83,10 +98,6 @@ class Prepared:
             logprob_sampler=cat(self.sampler),
             logprob_reference=cat(self.reference),
         )
-
-    def rows(self, members: list[int], limit: int) -> list[pack.Row]:
-        groups = pack.plan([len(self.ids[i]) for i in members], limit)
-        return [pack.build(self.ids, self.wanted, [members[k] for k in g]) for g in groups]
 
 
 def prepare(sequences: list[batch.Sequence]) -> Prepared:
@@ -103,53 +114,71 @@ def prepare(sequences: list[batch.Sequence]) -> Prepared:
     )
 
 
-def frozen_logprobs(net, prepared: Prepared, config: UpdateConfig) -> list[Tensor]:
-    """[K] a sequence: logprobs of the trained tokens without gradient."""
-    out: list[Tensor | None] = [None] * len(prepared.ids)
-    with torch.no_grad():
-        for row in prepared.rows(list(range(len(prepared.ids))), config.micro_tokens):
-            logprob, _ = pack.row_logprobs(net, row, config.temperature)
-            for k, i in enumerate(row.members):
-                out[i] = logprob[row.sequence == k]
-    return out
-
-
 class Trainer:
-    def __init__(self):
-        self.net = None
-        self.reference = None
-        self.head: critic.ValueHead | None = None
+    def __init__(self, group: Ranks | None = None):
+        self.ranks = group or Ranks()
+        self.policy: policy.Policy | None = None
+        self.reference: policy.Policy | None = None
         self.tokenizer = None
         self.tokenizer_files: dict[str, bytes] = {}
-        self.optimizer = None
+        self.optimizer = None  # of the policy; its state is empty before the first step
         self.dtype = "float32"
         self.seed = 0
         self.updates = 0
         self.batch_ids: list[str] = []
-        self.pending_optimizer: dict | None = None  # state of a loaded checkpoint, until the first update makes AdamW
+
+    @property
+    def net(self):
+        """The causal model; None where none is loaded."""
+        return None if self.policy is None else self.policy.net
+
+    @property
+    def head(self) -> critic.ValueHead | None:
+        return None if self.policy is None else self.policy.head
 
     # --- loading ---
 
-    def init(self, path: str, reference: str, dtype: str, seed: int, value_head: bool = False) -> None:
+    def init(self, path: str, reference: str, dtype: str, seed: int, value_head: bool = False, recompute: bool = False) -> None:
+        """Starts from a model directory. recompute: activation checkpointing, less memory for a third more arithmetic."""
         if dtype not in model.DTYPES:
             raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
-        loaded = model.load(path)
-        self.reference = self._load_reference(reference, loaded.model)
-        self.net, self.tokenizer, self.tokenizer_files = loaded.model, loaded.tokenizer, loaded.files
-        self.head = critic.ValueHead(self.net.config.hidden_size) if value_head else None
-        self.dtype, self.seed, self.updates, self.batch_ids = dtype, seed, 0, []
-        self.optimizer = self.pending_optimizer = None
+        loaded, placed = self._load(path, value_head, recompute)
+        self.reference = self.load_reference(reference, loaded.model)
+        self.adopt(loaded, placed, dtype, seed)
         torch.manual_seed(seed)
 
-    def _load_reference(self, path: str, net):
+    def adopt(self, loaded: model.Loaded, placed: policy.Policy, dtype: str, seed: int) -> None:
+        """Takes a placed policy with its tokenizer as the one that is trained, with a fresh optimizer and no updates."""
+        self.policy, self.tokenizer, self.tokenizer_files = placed, loaded.tokenizer, loaded.files
+        self.dtype, self.seed, self.updates, self.batch_ids = dtype, seed, 0, []
+        self.fresh_optimizer()
+
+    def _load(self, path: str, value_head: bool = False, recompute: bool = False) -> tuple[model.Loaded, policy.Policy]:
+        """Reads a model directory; with several ranks the first alone reads weights, and the others get their shards."""
+        group, weights = self.ranks, None
+        with group.together():
+            loaded = model.load(path) if group.first else model.skeleton(path)
+            if group.world > 1 and group.first:
+                weights = loaded.model.state_dict()
+                loaded = model.skeleton(path)
+        if recompute:
+            policy.recompute_layers(loaded.model)
+        head = critic.ValueHead(loaded.model.config.hidden_size) if value_head else None
+        return loaded, policy.place(loaded.model, head, group, weights)
+
+    def load_reference(self, path: str, net) -> policy.Policy | None:
+        """The model of a directory, without gradient, for the KL to it; None where the path is empty."""
         if not path:
             return None
-        reference = model.load(path).model
-        if reference.config.vocab_size != net.config.vocab_size:
+        loaded, reference = self._load(path)
+        if loaded.model.config.vocab_size != net.config.vocab_size:
             raise invalid(
-                f"reference {path} has vocabulary {reference.config.vocab_size}; allowed: {net.config.vocab_size}, the model's"
+                f"reference {path} has vocabulary {loaded.model.config.vocab_size}; allowed: {net.config.vocab_size}, the model's"
             )
         return reference.requires_grad_(False)
+
+    def fresh_optimizer(self) -> None:
+        self.optimizer = optim.make(self.net, self.head)
 
     def require(self):
         if self.net is None:
@@ -157,7 +186,7 @@ class Trainer:
         return self.net
 
     def autocast(self):
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == "bfloat16")
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16")
 
     # --- the update step ---
 
@@ -176,15 +205,16 @@ class Trainer:
             )
         if config.loss.kl != "none" and self.reference is None:
             raise invalid(f"loss.kl is {config.loss.kl} but no reference model is loaded; name one in Init, or set kl none")
-        sequences = batch.load(path, sha256)
-        batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
-        self._check_values(sequences)
-        prepared = prepare(sequences)
+        with self.ranks.together():
+            sequences = batch.load(path, sha256)
+            batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
+            self._check_values(sequences)
+            prepared = prepare(sequences)
         lr = config.optimizer.lr * optim.schedule("constant", self.updates, 1, config.warmup, 1.0)
-        undo = self._snapshot() if config.epochs * config.minibatches > 1 else self._keep_optimizer()
+        undo = self.snapshot() if config.epochs * config.minibatches > 1 else self.forget_gradients
         try:
             with self.autocast():
-                metrics = self._train(net, prepared, config, lr)
+                metrics = self._train(prepared, config, lr)
         except BaseException:
             undo()
             raise
@@ -214,22 +244,23 @@ class Trainer:
                 "the batch has no values and returns, which the value head needs; allowed: those of an estimator with values"
             )
 
-    def _train(self, net, prepared: Prepared, config: UpdateConfig, lr: float) -> dict:
+    def _train(self, prepared: Prepared, config: UpdateConfig, lr: float) -> dict:
         started, count = time.perf_counter(), len(prepared.ids)
         rejecting = config.loss.reject != "none"
         if rejecting or config.epochs * min(config.minibatches, count) > 1:
-            prepared.old = frozen_logprobs(net, prepared, config)
+            prepared.old = self._frozen(self.policy, prepared, config)
         if config.loss.kl != "none":
-            prepared.reference = frozen_logprobs(self.reference, prepared, config)
+            prepared.reference = self._frozen(self.reference, prepared, config)
         kept = self._kept(prepared, config.loss) if rejecting else list(range(count))
         score_seconds = time.perf_counter() - started
 
-        self._ready_optimizer(net, config, lr)
+        optim.configure(self.optimizer, config.optimizer, lr, config.value.lr * lr / config.optimizer.lr)
         stats, losses, norms = Stats(), {"policy": 0.0, "kl": 0.0, "value": 0.0}, []
         for epoch in range(config.epochs):
             for members in self._minibatches(kept, config.minibatches, epoch):
-                norms.append(self._optimizer_step(net, prepared, members, config, stats, losses, first=epoch == 0))
-        steps = max(len(norms), 1)
+                norms.append(self._optimizer_step(prepared, members, config, stats, losses, first=epoch == 0))
+        stats, steps = stats.merged(self.ranks), max(len(norms), 1)
+        losses = dict(zip(losses, self.ranks.sum(*losses.values()), strict=True))
         return self._value_metrics(prepared, kept, stats, losses["value"] / steps) | {
             "loss": (losses["policy"] + losses["kl"] + config.value.coef * losses["value"]) / steps,
             "policy_loss": losses["policy"] / steps,
@@ -264,37 +295,43 @@ class Trainer:
             )
         return {"value_loss": mean_loss, "value_clipfrac": stats.mean("value_clipped"), "explained_variance": explained}
 
-    def _optimizer_step(self, net, prepared, members, config, stats: Stats, losses: dict, first: bool) -> float:
-        """One optimizer step over `members`; its denominators are those of all of them, whatever the micro-batches."""
+    def _frozen(self, net: policy.Policy, prepared: Prepared, config: UpdateConfig) -> list[Tensor]:
+        """[K] a sequence: logprobs of the trained tokens without gradient."""
+        return policy.evaluate(net, prepared.ids, prepared.wanted, config.micro_tokens, config.temperature, self.ranks)
+
+    def _optimizer_step(self, prepared, members, config, stats: Stats, losses: dict, first: bool) -> float:
+        """One optimizer step over `members`; its denominators are those of all of them, whatever the micro-batches and
+        ranks."""
         whole = loss.Denominators(float(sum(len(prepared.advantage[i]) for i in members)), float(len(members)))
+        value = "" if self.head is None else "detached" if config.value.detach else "attached"
         total = 0.0
-        for row in prepared.rows(members, config.micro_tokens):
-            logprob, entropy, values = self._forward(net, row, config)
+        for row, counts in policy.rows(prepared.ids, prepared.wanted, members, config.micro_tokens, self.ranks):
+            logprob, entropy, values = self.policy(row, config.temperature, entropy=True, value=value)
             old = logprob.detach() if prepared.old is None else torch.cat([prepared.old[i] for i in row.members])
+            old = old.to(logprob.device)
             tokens = prepared.tokens(row, old)
             share, parts = loss.compute(config.loss, tokens, logprob, whole)
-            value_clipped = None
-            if values is not None:
-                streams = [torch.cat([s[i] for i in row.members]) for s in (prepared.values, prepared.returns)]
-                per_token, value_clipped = critic.loss(config.value, values, *streams)
-                value_share = per_token.sum() / max(whole.tokens, 1)
-                losses["value"] += value_share.item()
+            value_share, value_clipped = self._value_loss(prepared, row, config, values, whole)
+            if value_share is not None:
                 share = share + config.value.coef * value_share
-            share.backward()
+            policy.backward(share if counts else share * 0.0, self.ranks)
+            if not counts:
+                continue
             total += share.item()
             losses["policy"] += parts.policy.item()
             losses["kl"] += parts.kl.item()
+            losses["value"] += 0.0 if value_share is None else value_share.item()
             record(stats, tokens, parts, entropy, first, value_clipped)
         heads = () if self.head is None else (self.head,)
-        return optim.step(net, self.optimizer, config.optimizer.clip_norm, total, *heads)
+        return optim.step(self.net, self.optimizer, config.optimizer.clip_norm, self.ranks.sum(total)[0], *heads)
 
-    def _forward(self, net, row: pack.Row, config: UpdateConfig) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Logprob, entropy and, with a value head, value [M] of the wanted tokens, by one pass through the trunk."""
-        if self.head is None:
-            return *pack.row_logprobs(net, row, config.temperature, entropy=True), None
-        hidden = pack.row_hidden(net, row)  # [M, W]
-        logprob, entropy = pack.hidden_logprobs(net, hidden, row, config.temperature, entropy=True)
-        return logprob, entropy, self.head(hidden.detach() if config.value.detach else hidden)
+    def _value_loss(self, prepared: Prepared, row: pack.Row, config: UpdateConfig, values: Tensor | None, whole):
+        """The row's share of the value loss, without its coefficient, and where it was clipped [M]; None without a head."""
+        if values is None:
+            return None, None
+        streams = [torch.cat([s[i] for i in row.members]).to(values.device) for s in (prepared.values, prepared.returns)]
+        per_token, clipped = critic.loss(config.value, values, *streams)
+        return per_token.sum() / max(whole.tokens, 1), clipped
 
     def _kept(self, prepared: Prepared, config: loss.LossConfig) -> list[int]:
         """Indices of the sequences that rejection leaves."""
@@ -313,59 +350,31 @@ class Trainer:
         order = [members[i] for i in torch.randperm(len(members), generator=generator).tolist()]
         return [order[k::count] for k in range(count)]
 
-    def _ready_optimizer(self, net, config: UpdateConfig, lr: float) -> None:
-        if self.optimizer is None:
-            self.optimizer = optim.make(net, config.optimizer, self.head)
-            if self.pending_optimizer is not None:
-                self.optimizer.load_state_dict(self.pending_optimizer)
-                self.pending_optimizer = None
-        optim.configure(self.optimizer, config.optimizer, lr, config.value.lr * lr / config.optimizer.lr)
-
     # --- all or nothing ---
 
-    def _keep_optimizer(self) -> Callable[[], None]:
-        """For work that changes weights in its last act only: an undo that forgets half-made gradients."""
-        optimizer, pending = self.optimizer, self.pending_optimizer
+    def snapshot(self) -> Callable[[], None]:
+        """Copies weights and optimizer state; the result puts them back. An update of a single step needs none: it changes
+        weights in its last act only, and `forget_gradients` undoes what came before."""
+        weights, state = copy_state(self.policy.state_dict()), copy_state(self.optimizer.state_dict())
 
         def undo():
-            self.optimizer, self.pending_optimizer = optimizer, pending
-            self._forget_gradients()
+            self.forget_gradients()
+            self.policy.load_state_dict(weights)
+            self.fresh_optimizer()
+            self.optimizer.load_state_dict(state)
 
         return undo
 
-    def _snapshot(self) -> Callable[[], None]:
-        """Copies weights and optimizer state; the result puts them back."""
-        weights = {k: v.detach().clone() for k, v in self.net.state_dict().items()}
-        head = None if self.head is None else copy_state(self.head.state_dict())
-        state = self.optimizer_state()
-        state = None if state is None else copy_state(state)
-
-        def undo():
-            self.net.load_state_dict(weights)
-            if head is not None:
-                self.head.load_state_dict(head)
-            self._forget_gradients()
-            self.optimizer, self.pending_optimizer = None, state
-
-        return undo
-
-    def _forget_gradients(self) -> None:
-        self.net.zero_grad(set_to_none=True)
-        if self.head is not None:
-            self.head.zero_grad(set_to_none=True)
-
-    def optimizer_state(self) -> dict | None:
-        return self.optimizer.state_dict() if self.optimizer is not None else self.pending_optimizer
+    def forget_gradients(self) -> None:
+        self.policy.zero_grad(set_to_none=True)
 
     # --- reading ---
 
     def score(self, sequences: list[list[int]], temperature: float, reference: bool) -> list[Tensor]:
         """[T] float32 a sequence."""
-        net = self.require()
-        if reference:
-            if self.reference is None:
-                raise invalid("no reference model is loaded; name one in Init")
-            net = self.reference
+        net, scored = self.require(), self.reference if reference else self.policy
+        if scored is None:
+            raise invalid("no reference model is loaded; name one in Init")
         if not (math.isfinite(temperature) and temperature > 0):
             raise invalid(f"temperature is {temperature}; allowed: above 0")
         vocab, context = net.config.vocab_size, net.config.max_position_embeddings
@@ -374,8 +383,11 @@ class Trainer:
                 raise invalid(f"sequence {i} has {len(s)} tokens; allowed: 1 to {context}")
             if not all(0 <= t < vocab for t in s):
                 raise invalid(f"sequence {i} holds a token outside the vocabulary; allowed: 0 to {vocab - 1}")
+        ids = [torch.tensor(s) for s in sequences]
+        wanted = [torch.arange(len(s)) > 0 for s in ids]
         with self.autocast():
-            return pack.score(net, [torch.tensor(s) for s in sequences], temperature)
+            known = policy.evaluate(scored, ids, wanted, SCORE_TOKENS, temperature, self.ranks)
+        return [torch.cat([torch.zeros(1), k]) for k in known]
 
     def values(self, path: str, sha256: str, micro_tokens: int) -> list[Tensor]:
         """[K] float32 a row of the batch file: the head's value at each trained token. Nothing changes."""
@@ -384,22 +396,22 @@ class Trainer:
             raise invalid("there is no value head; allowed: Init or Load with value_head")
         if micro_tokens < 1:
             raise invalid(f"micro_tokens is {micro_tokens}; allowed: 1 or more")
-        sequences = batch.load(path, sha256)
-        batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
-        prepared = prepare(sequences)
-        places = [i for i, s in enumerate(sequences) if s.mask.any()]  # of the prepared ones
+        with self.ranks.together():
+            sequences = batch.load(path, sha256)
+            batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
+            prepared = prepare(sequences)
         out = [torch.zeros(0) for _ in sequences]
-        with torch.no_grad(), self.autocast():
-            for row in prepared.rows(list(range(len(places))), micro_tokens):
-                values = self.head(pack.row_hidden(net, row))
-                for k, i in enumerate(row.members):
-                    out[places[i]] = values[row.sequence == k]
+        with self.autocast():
+            known = policy.evaluate(self.policy, prepared.ids, prepared.wanted, micro_tokens, 1.0, self.ranks, value=True)
+        for i, values in zip((i for i, s in enumerate(sequences) if s.mask.any()), known, strict=True):
+            out[i] = values
         for i, v in enumerate(out):
             if not v.isfinite().all():
                 raise TrainerError("internal", f"row {i} (episode {sequences[i].episode!r}): a value is not finite")
         return out
 
     def info(self) -> dict:
+        """What is loaded; all ranks call it."""
         net = self.require()
         return {
             "parameters": sum(p.numel() for p in net.parameters()),
@@ -408,7 +420,7 @@ class Trainer:
             "dtype": self.dtype,
             "updates": self.updates,
             "batch_ids": self.batch_ids,
-            "weights_sha256": model.weights_sha256(net),
+            "weights_sha256": policy.weights_sha256(self.policy, self.ranks),
             "value_head": self.head is not None,
         }
 

@@ -5,12 +5,13 @@ import os
 
 import pytest
 import torch
-from conftest import rows_for, write_batch
+from conftest import rows_for
 from safetensors.torch import load_file
 from test_trainer import LENGTHS, config, same, update, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from milepost_trainer import checkpoint, files, model
+from milepost_trainer import __main__ as cli
+from milepost_trainer import checkpoint, files, policy
 from milepost_trainer.errors import TrainerError
 from milepost_trainer.trainer import Trainer
 
@@ -45,10 +46,11 @@ def test_without_marker_or_with_damage_it_is_refused(tiny, tmp_path):
     path = tmp_path / "c"
     checkpoint.save(tiny, str(path))
     commit = json.loads((path / "COMMIT").read_text())
-    assert set(commit["files"]) == set(os.listdir(path)) - {"COMMIT"} and commit["batch_ids"] == []
-    (path / "trainer.pt").write_bytes((path / "trainer.pt").read_bytes() + b"x")
+    assert set(commit["files"]) == set(files.walk(path)) - {"COMMIT"}
+    shard = next((path / "state").glob("*.distcp"))
+    shard.write_bytes(shard.read_bytes() + b"x")
     before = weights(tiny)
-    with pytest.raises(TrainerError, match=r"trainer\.pt has SHA-256") as e:
+    with pytest.raises(TrainerError, match=r"state/.*\.distcp has SHA-256") as e:
         checkpoint.load(tiny, str(path), "")
     assert e.value.kind == "corrupt"
     (path / "COMMIT").unlink()
@@ -65,12 +67,12 @@ def test_a_failed_save_keeps_the_old_one(tiny, tmp_path, monkeypatch):
     before = (path / "COMMIT").read_bytes()
     update(tiny, tmp_path, rows_for(tiny, LENGTHS), config())
     monkeypatch.setattr(torch, "save", lambda *a: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError):
+    with pytest.raises(TrainerError):
         checkpoint.save(tiny, str(path))
     assert (path / "COMMIT").read_bytes() == before and sorted(os.listdir(tmp_path)) == ["b.arrow", "c"]
     monkeypatch.undo()
     checkpoint.save(tiny, str(path))
-    assert json.loads((path / "COMMIT").read_text())["updates"] == 1 and sorted(os.listdir(tmp_path)) == ["b.arrow", "c"]
+    assert json.loads((path / "trainer.json").read_text())["updates"] == 1 and sorted(os.listdir(tmp_path)) == ["b.arrow", "c"]
 
 
 def test_replacing_swaps_whole_directories(tmp_path):
@@ -89,7 +91,7 @@ def test_export_is_a_plain_model(tiny, tmp_path, dtype):
     state = load_file(tmp_path / "x" / "model.safetensors")
     assert "lm_head.weight" in state and "model.embed_tokens.weight" in state and size > 0
     assert {str(v.dtype) for v in state.values()} == {f"torch.{dtype}"}
-    assert digest == model.weights_sha256(tiny.net)
+    assert digest == policy.weights_sha256(tiny.policy, tiny.ranks)
     c = json.loads((tmp_path / "x" / "config.json").read_text())
     assert c["tie_word_embeddings"] is False and c["dtype"] == dtype and c["architectures"] == ["LlamaForCausalLM"]
     net = AutoModelForCausalLM.from_pretrained(tmp_path / "x", dtype=torch.float32)
@@ -101,12 +103,14 @@ def test_export_is_a_plain_model(tiny, tmp_path, dtype):
     assert tok.chat_template == tiny.tokenizer.chat_template
 
 
-def test_checkpoint_after_init_of_a_checkpoint_directory(tiny, tmp_path):
-    """A checkpoint is a model directory too: Init takes its weights and forgets its history."""
-    rows = rows_for(tiny, LENGTHS)
-    write_batch(tmp_path / "b.arrow", rows)
-    update(tiny, tmp_path, rows, config(), "b1")
+def test_init_of_a_checkpoint_names_the_way_out(tiny, tmp_path, capsys):
+    """A checkpoint is no model directory; the export of it is, with the same weights and no history."""
+    update(tiny, tmp_path, rows_for(tiny, LENGTHS), config(), "b1")
     checkpoint.save(tiny, str(tmp_path / "c"))
     other = Trainer()
-    other.init(str(tmp_path / "c"), "", "float32", 0)
+    with pytest.raises(TrainerError, match=r"is a checkpoint.*milepost_trainer export") as e:
+        other.init(str(tmp_path / "c"), "", "float32", 0)
+    assert e.value.kind == "invalid" and other.net is None
+    assert cli.main(["export", str(tmp_path / "c"), str(tmp_path / "m")]) == 0
+    other.init(str(tmp_path / "m"), "", "float32", 0)
     assert same(weights(tiny), weights(other)) and other.batch_ids == [] and other.updates == 0

@@ -259,7 +259,7 @@ def test_a_checkpoint_goes_on_identically(headed, tmp_path):
     rows, c = rows_for(headed, LENGTHS), value_config(minibatches=2, value={"lr": 0.02})
     update(headed, tmp_path, valued(headed, tmp_path, rows), c, "b1")
     checkpoint.save(headed, str(tmp_path / "c"))
-    assert json.loads((tmp_path / "c" / "COMMIT").read_text())["format"] == 2
+    assert json.loads((tmp_path / "c" / "trainer.json").read_text())["value_head"] is True
     second = valued(headed, tmp_path, rows)
     m = update(headed, tmp_path, second, c, "b2")
     other = Trainer()
@@ -275,7 +275,7 @@ def test_a_head_is_neither_lost_nor_made_silently(headed, tiny, tmp_path):
     update(tiny, tmp_path, rows, value_config(), "b1")
     checkpoint.save(tiny, str(tmp_path / "without"))
     checkpoint.save(headed, str(tmp_path / "with"))
-    assert json.loads((tmp_path / "without" / "COMMIT").read_text())["format"] == 1
+    assert json.loads((tmp_path / "without" / "trainer.json").read_text())["value_head"] is False
     t = Trainer()
     for name, wanted, words in (("without", True, "holds no value head"), ("with", False, "holds a value head, which")):
         with pytest.raises(TrainerError, match=words) as e:

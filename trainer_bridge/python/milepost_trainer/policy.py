@@ -1,0 +1,148 @@
+"""The trained network as one module: a causal model, its value head where there is one, and how both are sharded.
+
+Everything that needs a parameter runs inside `Policy.forward`, since that is where FSDP has the parameters together.
+With one rank nothing is sharded. With several, each decoder layer is a unit of FSDP2 and what is left (embeddings, last
+norm, head of the language model, value head) another; parameters, gradients and optimizer state are float32 DTensors.
+
+Gradients are those of the whole optimizer step whatever the number of ranks: FSDP averages over ranks, so `backward`
+multiplies by their number.
+"""
+
+import functools
+import hashlib
+import json
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+
+from milepost_trainer import critic, pack, ranks
+from milepost_trainer.ranks import Ranks
+
+PREFIX, HEAD = "net.", "head."  # of the causal model's names, and the value head's, in the policy's
+
+
+class Policy(nn.Module):
+    """A causal model on this rank's device, ready to train."""
+
+    def __init__(self, net: nn.Module, head: critic.ValueHead | None = None):
+        super().__init__()
+        self.net = net
+        self.head = head
+        self.sharded = False
+
+    def forward(self, row: pack.Row, temperature: float = 1.0, entropy: bool = False, value: str = ""):
+        """Logprob and entropy [M] of the wanted tokens of a row, and their values [M], or None.
+
+        value is "" (none), "only" (logprob and entropy are None), "attached" or "detached" (no gradient into the trunk).
+        """
+        if not value:
+            return *pack.row_logprobs(self.net, row, temperature, entropy), None
+        hidden = pack.row_hidden(self.net, row)  # [M, W]
+        if value == "only":
+            return None, None, self.head(hidden)
+        logprob, uncertainty = pack.hidden_logprobs(self.net, hidden, row, temperature, entropy)
+        return logprob, uncertainty, self.head(hidden.detach() if value == "detached" else hidden)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The causal model's state by its own names; DTensors where it is sharded."""
+        return {k.removeprefix(PREFIX): v for k, v in self.state_dict().items() if k.startswith(PREFIX)}
+
+
+def recompute_layers(net: nn.Module) -> None:
+    """Activation checkpointing: each decoder layer keeps its input alone and runs again in the backward pass."""
+    for layer in net.model.layers:
+        layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def place(net: nn.Module, head: critic.ValueHead | None, group: Ranks, weights: dict[str, Tensor] | None) -> Policy:
+    """The policy on this group of ranks. With one, `net` holds its weights; with several it is a skeleton on the meta
+    device, and `weights` is rank 0's state of it (None on the others)."""
+    if group.world == 1:
+        return Policy(net, head).to(group.device)
+    policy = hollow(net, head, group)
+    state = {PREFIX + k: v for k, v in (weights or {}).items()}
+    if head is not None and group.first:
+        state |= {HEAD + k: torch.zeros(v.shape) for k, v in head.state_dict().items()}
+    set_model_state_dict(policy, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    return policy
+
+
+def hollow(net: nn.Module, head: critic.ValueHead | None, group: Ranks) -> Policy:
+    """The policy of a skeleton (model.skeleton), sharded, with room for its weights and none of them yet; a value head
+    has its first values."""
+    policy = Policy(net, head)
+    if group.world > 1:
+        for layer in net.model.layers:
+            fully_shard(layer, mesh=group.mesh)
+        fully_shard(policy, mesh=group.mesh)
+        policy.sharded = True
+    return policy._apply(lambda t: torch.empty_like(t, device=group.device) if t.is_meta else t.to(group.device))
+
+
+def full_state(policy: Policy, group: Ranks) -> dict[str, Tensor]:
+    """The causal model's whole state on the CPU of rank 0, by its own names; empty elsewhere. All ranks call it."""
+    if group.world == 1:
+        return policy.tensors()
+    policy.reshard()
+    state = get_model_state_dict(policy, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}
+
+
+def weights_sha256(policy: Policy, group: Ranks) -> str:
+    """Over names, shapes and bytes of all weights in order of name; equal weights have equal hashes in every export and
+    on any number of ranks. All ranks call it."""
+    if policy.sharded:
+        policy.reshard()
+    h = hashlib.sha256()
+    for name, p in sorted(policy.tensors().items()):
+        p = whole(p.detach()).cpu().contiguous()
+        if group.first:
+            h.update(json.dumps([name, list(p.shape), str(p.dtype)]).encode())
+            h.update(p.view(torch.uint8).numpy() if p.dim() else p.reshape(1).view(torch.uint8).numpy())
+    return group.broadcast(h.hexdigest())
+
+
+def whole(t: Tensor) -> Tensor:
+    """A DTensor's full value; all ranks call it. Any other tensor as it is."""
+    return t.full_tensor() if isinstance(t, DTensor) else t
+
+
+def backward(loss: Tensor, group: Ranks) -> None:
+    """Adds the gradient of the sum over ranks of `loss`."""
+    (loss * group.world if group.world > 1 else loss).backward()
+
+
+def rows(ids: list[Tensor], wanted: list[Tensor], members: list[int], limit: int, group: Ranks) -> list[tuple[pack.Row, bool]]:
+    """This rank's rows of the members, at most `limit` tokens each, and whether each counts.
+
+    Ranks make equally many passes, since every pass is a collective: one with fewer rows repeats a short sequence that
+    does not count (its loss is to be multiplied by 0).
+    """
+    shares = ranks.assign([len(ids[i]) for i in members], group.world)
+    plans = [pack.plan([len(ids[members[k]]) for k in share], limit) for share in shares]
+    share = shares[group.rank]
+    out = [(pack.build(ids, wanted, [members[share[k]] for k in part]), True) for part in plans[group.rank]]
+    short = max(len(p) for p in plans) - len(out)
+    if short:
+        filler = pack.build(ids, wanted, [min(members, key=lambda i: (len(ids[i]), i))])
+        out += [(filler, False)] * short
+    return [(row.to(group.device), counts) for row, counts in out]
+
+
+def evaluate(policy, ids: list[Tensor], wanted: list[Tensor], limit: int, temperature: float, group: Ranks, value=False):
+    """[K_i] float32 on the CPU for each sequence, without gradient: logprob, or value, of its wanted tokens."""
+    known: dict[int, Tensor] = {}
+    with torch.no_grad():
+        for row, counts in rows(ids, wanted, list(range(len(ids))), limit, group) if ids else ():
+            logprob, _, values = policy(row, temperature, value="only" if value else "")
+            read = values if value else logprob
+            if counts:
+                known |= {i: read[row.sequence == k].float().cpu() for k, i in enumerate(row.members)}
+    if policy.sharded:
+        policy.reshard()  # the root keeps its parameters together after a pass without gradient
+    known = group.share(known)
+    return [known[i] for i in range(len(ids))]

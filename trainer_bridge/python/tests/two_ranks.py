@@ -1,0 +1,79 @@
+"""A sequence of calls to a trainer, run by one process or by each rank of several (torchrun runs this file).
+
+    two_ranks.py STEPS.json OUT.pt
+
+A step is [operation, fields]. OUT gets a list with what came of each step (an error as {"error": [kind, message]}), and
+the whole gradient of every optimizer step.
+"""
+
+import json
+import sys
+
+import torch
+
+from milepost_trainer import calls, critic, loss, optim, pack, policy, ranks, sft
+from milepost_trainer.errors import TrainerError
+from milepost_trainer.trainer import Trainer, UpdateConfig
+
+
+def update_config(fields: dict) -> UpdateConfig:
+    fields = dict(fields)
+    return UpdateConfig(
+        loss=loss.LossConfig(**fields.pop("loss", {})),
+        optimizer=optim.OptimizerConfig(lr=1e-2, clip_norm=1.0),
+        value=critic.ValueConfig(**fields.pop("value", {})),
+        **fields,
+    )
+
+
+def prepared(name: str, fields: dict, told: list) -> tuple[dict, dict]:
+    """Fields with their configuration made, and the arguments that are rank 0's alone."""
+    if name == "update":
+        return fields | {"config": update_config(fields["config"])}, {}
+    if name == "supervised":
+        config = sft.SupervisedConfig(optim.OptimizerConfig(1e-3), steps=3, batch_episodes=5, micro_tokens=200)
+        return fields | {"config": config}, {"progress": told.append, "alive": lambda: True}
+    return fields, {}
+
+
+def watch_gradients() -> list[dict]:
+    """Keeps the gradients that each optimizer step gets; all ranks must watch."""
+    kept, real = [], optim.step
+
+    def step(net, optimizer, clip_norm, value, head=None):
+        parts = {"net": net} | ({} if head is None else {"head": head})
+        kept.append({f"{k}.{n}": policy.whole(p.grad).clone() for k, m in parts.items() for n, p in m.named_parameters()})
+        return real(net, optimizer, clip_norm, value, *(() if head is None else (head,)))
+
+    optim.step = step
+    return kept
+
+
+def run(group: ranks.Ranks, steps: list) -> dict:
+    """Rank 0's part of the calls."""
+    trainer, results, told, kept = Trainer(group), [], [], watch_gradients()
+    for name, fields in steps:
+        fields, local = prepared(name, fields, told)
+        try:
+            results.append(calls.run(trainer, name, fields, **local))
+        except TrainerError as e:
+            results.append({"error": [e.kind, str(e)]})
+    return {"results": results, "progress": told, "gradients": kept}
+
+
+def main(steps_file: str, out: str) -> None:
+    torch.set_num_threads(1)
+    pack.HEAD_ELEMENTS = 330 * 9  # the head runs in recomputed chunks, as with a large vocabulary
+    group = ranks.start()
+    if group.first:
+        with open(steps_file, encoding="utf-8") as f:
+            torch.save(run(group, json.load(f)), out)
+        calls.stop(group)
+    else:
+        watch_gradients()
+        calls.follow(group)
+    ranks.stop(group)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
