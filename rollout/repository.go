@@ -55,7 +55,8 @@ func newRepository(base *repo.Base, blobs *repo.Blobs, box *env.Sandbox) *reposi
 // cost what has changed since.
 func (r *repository) Index() repo.Index {
 	if r.index == nil {
-		r.index = maps.Clone(r.base.Index)
+		r.index = repo.Index{}
+		maps.Copy(r.index, r.base.Index)
 	}
 	for _, p := range r.now.changed(r.indexed) {
 		if e, ok := r.base.Index[p]; ok {
