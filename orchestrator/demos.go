@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -85,6 +84,16 @@ func Collect(ctx context.Context, rollouts Rollouts, probes Probes, tasks map[st
 	return out, nil
 }
 
+// Grade waits for the verdict of one episode that has ended, at most three times the bound, and sets its outcome. An
+// episode whose verdict infrastructure lost has status infra_error afterwards.
+func Grade(ctx context.Context, probes Probes, ep *milepost.Episode, task *milepost.Task, bound time.Duration) error {
+	if err := fillProbes(ctx, probes, []*milepost.Episode{ep}, bound); err != nil {
+		return err
+	}
+	grade(ep, task)
+	return nil
+}
+
 // runWithRetries runs an episode, and again under a new id while infrastructure loses it.
 func runWithRetries(ctx context.Context, rollouts Rollouts, task *milepost.Task, s EpisodeSpec, retries int) (*milepost.Episode, error) {
 	for {
@@ -151,21 +160,4 @@ func boundedBaseline(ctx context.Context, probes Probes, task *milepost.Task, bo
 		return nil, milepost.E("orchestrator: accept", milepost.KindTimeout, "the baseline of task %s did not come within %s (schedule.barrier); is a shadow worker alive?", task.ID, bound)
 	}
 	return b, err
-}
-
-// StoreEvaluation computes an evaluation from collected episodes and keeps both in dir.
-func StoreEvaluation(dir, name string, eps []*milepost.Episode) (Evaluation, error) {
-	result := summarise(name, eps)
-	f := &Folder{Dir: dir}
-	if err := os.MkdirAll(f.Path("episodes"), 0o755); err != nil {
-		return result, milepost.Wrap("orchestrator: store evaluation", milepost.KindUnavailable, err)
-	}
-	records := make([]EpisodeRecord, len(eps))
-	for i, ep := range eps {
-		records[i] = EpisodeRecord{Episode: ep, Purpose: Purpose(name)}
-	}
-	if err := f.WriteEpisodes(name, records); err != nil {
-		return result, err
-	}
-	return result, f.writeJSON("result.json", result)
 }

@@ -58,10 +58,10 @@ func TestJudgeOfARealRunMissesEachRequirement(t *testing.T) {
 
 func TestEvalScriptIsChecked(t *testing.T) {
 	for want, o := range map[string]evalOptions{
-		`--script "perfect" is not one of reference, idle`: {tasks: "x", script: "perfect"},
-		"--script excludes --model and --chat":             {tasks: "x", script: "idle", model: "m"},
-		"--samples is 10001; allowed are 0 to 10000":       {tasks: "x", script: "idle", samples: 10001},
-		"--chat and --chat-model go together":              {tasks: "x", script: "idle", chatModel: "m"},
+		`--script "perfect" is not one of reference, idle, expert`: {Tasks: "x", Script: "perfect"},
+		"--script excludes --model and --chat":                     {Tasks: "x", Script: "idle", Model: "m"},
+		"--samples is 10001; allowed are 0 to 10000":               {Tasks: "x", Script: "idle", Samples: 10001},
+		"--chat and --chat-model go together":                      {Tasks: "x", Script: "idle", ChatModel: "m"},
 	} {
 		if err := o.check(configs.Default()); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %q", err, want)

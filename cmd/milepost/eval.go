@@ -2,184 +2,198 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"time"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	milepost "github.com/milepost-rl/milepost"
-	"github.com/milepost-rl/milepost/benchmarks"
-	"github.com/milepost-rl/milepost/benchmarks/expert"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/configs"
-	"github.com/milepost-rl/milepost/orchestrator"
-	"github.com/milepost-rl/milepost/rollout"
-	"github.com/milepost-rl/milepost/rollout/policy"
 )
 
 func newEvalCommand() *cobra.Command {
 	var flags configFlags
 	var o evalOptions
 	c := &cobra.Command{
-		Use:   "eval -c FILE --tasks DIR (--model DIR | --chat URL --chat-model NAME | --script NAME)",
-		Short: "Measure a policy on a task set",
-		Long: "Runs samples attempts at each task, grades the final trees in fresh sandboxes, and prints the resolved share with a\n" +
-			"95 % interval over tasks. The policy is a model directory that vLLM serves, the servers of server.urls, any\n" +
-			"OpenAI-compatible chat endpoint (key from the environment variable OPENAI_API_KEY), or a script that proves a task\n" +
-			"set through the agent loop: reference applies the reference patch, idle submits at once.",
+		Use:   "eval -c FILE --tasks SET (--model DIR | --chat URL --chat-model NAME | --script NAME), or eval --resume DIR",
+		Short: "Measure a policy on a task set: pass@k with intervals, selection, tokens, time and cost",
+		Long: "Makes --samples attempts at each task, grades the final trees in fresh sandboxes (as the task's data set does, where it\n" +
+			"comes from one), and prints unbiased pass@k with 95 % intervals over tasks. SET is a folder of tasks, or a data set that\n" +
+			"`milepost tasks import` reads. The policy is a model directory that vLLM serves, the servers of server.urls, any\n" +
+			"OpenAI-compatible chat endpoint (key from the environment variable OPENAI_API_KEY), or a script: reference applies the\n" +
+			"reference patch, idle submits at once, expert is the imperfect one of rft.expert.\n\n" +
+			"The folder gets result.json and result.txt, predictions and reports in SWE-bench's form for each attempt, every\n" +
+			"episode, and a journal: after kill -9 or a failure of infrastructure `eval --resume DIR` makes what is missing, and\n" +
+			"nothing twice.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := loadRun(flags, "")
+			cfg, err := o.load(flags)
 			if err != nil {
 				return err
 			}
-			result, err := evaluate(c.Context(), cfg, o, newProgress(c.ErrOrStderr()))
+			result, err := runEval(c.Context(), cfg, o, newProgress(c.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
 			if o.json {
-				enc := json.NewEncoder(c.OutOrStdout())
-				enc.SetIndent("", "  ")
-				return enc.Encode(result)
+				return printJSON(c.OutOrStdout(), result)
 			}
-			fmt.Fprintf(c.OutOrStdout(), "resolved %.3f (95 %% interval %.3f to %.3f) over %d tasks, %d attempts graded, %d lost to infrastructure\n",
-				result.Rate, result.Low, result.High, len(result.Tasks), result.Graded, result.Infra)
-			return nil
+			return evaluate.WriteTable(c.OutOrStdout(), result, o.ks)
 		},
 	}
 	flags.register(c, "")
-	c.Flags().StringVar(&o.tasks, "tasks", "", "task folder")
-	c.Flags().StringVar(&o.model, "model", "", "model directory to serve")
-	c.Flags().StringVar(&o.chat, "chat", "", "base address of an OpenAI-compatible chat endpoint")
-	c.Flags().StringVar(&o.chatModel, "chat-model", "", "its model name")
-	c.Flags().StringVar(&o.script, "script", "", "reference or idle instead of a model")
-	c.Flags().IntVar(&o.samples, "samples", 0, "attempts at each task (0 = schedule.eval_samples)")
-	c.Flags().BoolVar(&o.json, "json", false, "print the whole result as JSON")
+	o.register(c)
+	c.AddCommand(newEvalCompareCommand())
 	return c
 }
 
+// evalOptions are the flags of eval; those with a name in JSON are kept in the evaluation's folder for --resume.
 type evalOptions struct {
-	tasks, model, chat, chatModel, script string
-	samples                               int
-	json                                  bool
+	Tasks     string   `json:"tasks"`
+	Model     string   `json:"model,omitempty"`
+	Chat      string   `json:"chat,omitempty"`
+	ChatModel string   `json:"chat_model,omitempty"`
+	Script    string   `json:"script,omitempty"`
+	Samples   int      `json:"samples"`
+	Select    string   `json:"select,omitempty"`
+	IDs       []string `json:"ids,omitempty"`
+	Limit     int      `json:"limit,omitempty"`
+
+	out, resume string
+	ks          []int
+	json        bool
 }
 
-// scripts are the policies of --script.
-var scripts = map[string]func() *expert.Model{"reference": expert.NewReference, "idle": expert.NewIdle}
+func (o *evalOptions) register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.Tasks, "tasks", "", "task folder, or a data set: a JSONL, JSON or Parquet file, a folder of them, hf://OWNER/NAME")
+	f.StringSliceVar(&o.IDs, "ids", nil, "only these tasks")
+	f.IntVar(&o.Limit, "limit", 0, "only the first so many tasks; 0 = all")
+	f.StringVar(&o.Model, "model", "", "model directory to serve")
+	f.StringVar(&o.Chat, "chat", "", "base address of an OpenAI-compatible chat endpoint")
+	f.StringVar(&o.ChatModel, "chat-model", "", "its model name")
+	f.StringVar(&o.Script, "script", "", "reference, idle or expert instead of a model")
+	f.IntVar(&o.Samples, "samples", 0, "attempts at each task (0 = schedule.eval_samples)")
+	f.StringVar(&o.Select, "select", "", "visible: choose one attempt a task by the tests that the agent could see")
+	f.IntSliceVarP(&o.ks, "k", "k", nil, "k of pass@k to show (default: a choice; result.json has all)")
+	f.StringVar(&o.out, "out", "", "folder of the evaluation; must not hold one (default: a new one below run.dir)")
+	f.StringVar(&o.resume, "resume", "", "folder of an evaluation to go on with; takes its settings, flags given besides are held against them")
+	f.BoolVar(&o.json, "json", false, "print the whole result as JSON")
+}
 
+// load reads the configuration: the given one, or the saved one of an evaluation that is resumed, and merges the saved
+// flags.
+func (o *evalOptions) load(flags configFlags) (configs.Run, error) {
+	if o.resume == "" {
+		if flags.file == "" {
+			flags.file = "reference"
+		}
+		return loadRun(flags, "")
+	}
+	if o.out != "" {
+		return configs.Run{}, &usageError{errors.New("--out and --resume exclude each other")}
+	}
+	if flags.file == "" {
+		flags.file = filepath.Join(o.resume, evalConfigFile)
+	}
+	if err := o.merge(); err != nil {
+		return configs.Run{}, err
+	}
+	return loadRun(flags, "")
+}
+
+// check reports the first flag that is wrong.
 func (o *evalOptions) check(cfg configs.Run) error {
 	switch {
-	case o.tasks == "":
+	case o.Tasks == "":
 		return &usageError{errors.New("--tasks is missing")}
-	case (o.chat == "") != (o.chatModel == ""):
+	case (o.Chat == "") != (o.ChatModel == ""):
 		return &usageError{errors.New("--chat and --chat-model go together")}
-	case o.chat != "" && o.model != "":
+	case o.Chat != "" && o.Model != "":
 		return &usageError{errors.New("--chat and --model exclude each other")}
-	case o.script != "" && (o.model != "" || o.chat != ""):
+	case o.Script != "" && (o.Model != "" || o.Chat != ""):
 		return &usageError{errors.New("--script excludes --model and --chat")}
-	case o.script != "" && scripts[o.script] == nil:
-		return &usageError{fmt.Errorf("--script %q is not one of reference, idle", o.script)}
-	case o.script == "" && o.chat == "" && o.model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
+	case o.Script != "" && scripts[o.Script] == nil:
+		return &usageError{fmt.Errorf("--script %q is not one of reference, idle, expert", o.Script)}
+	case o.Script == "" && o.Chat == "" && o.Model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
 		return &usageError{errors.New("no policy: give --model, --chat, --script or server.urls")}
-	case o.samples < 0 || o.samples > 10000:
-		return &usageError{fmt.Errorf("--samples is %d; allowed are 0 to 10000", o.samples)}
+	case o.Samples < 0 || o.Samples > evaluate.MaxAttempts:
+		return &usageError{fmt.Errorf("--samples is %d; allowed are 0 to %d", o.Samples, evaluate.MaxAttempts)}
+	case o.Limit < 0:
+		return &usageError{fmt.Errorf("--limit is %d; allowed: 0 (all) or more", o.Limit)}
+	case o.Select != "" && o.Select != evaluate.SelectVisible:
+		return &usageError{fmt.Errorf("--select %q is not %s", o.Select, evaluate.SelectVisible)}
+	}
+	return checkKs(o.ks, o.samples(cfg), "attempts at each task")
+}
+
+// samples is the number of attempts at each task.
+func (o *evalOptions) samples(cfg configs.Run) int {
+	if o.Samples > 0 {
+		return o.Samples
+	}
+	return cfg.Schedule.EvalSamples
+}
+
+// checkKs reports the first k that there are not so many of.
+func checkKs(ks []int, most int, what string) error {
+	if i := slices.IndexFunc(ks, func(k int) bool { return k < 1 || k > most }); i >= 0 {
+		return &usageError{fmt.Errorf("-k %d: there are %d %s; allowed are 1 to %d", ks[i], most, what, most)}
 	}
 	return nil
 }
 
-func evaluate(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) (result orchestrator.Evaluation, err error) {
+func newEvalCompareCommand() *cobra.Command {
+	var asJSON bool
+	var ks []int
+	c := &cobra.Command{
+		Use:   "compare A B",
+		Short: "Set two results beside each other: paired difference over common tasks, with an interval",
+		Long: "A and B are folders of evaluations, or their result.json. Tasks that both graded and whose content is the same are\n" +
+			"paired; the interval is a bootstrap over these tasks, so it holds for other tasks of the kind, not for other seeds.",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			a, err := evaluate.ReadResult(args[0])
+			if err != nil {
+				return err
+			}
+			b, err := evaluate.ReadResult(args[1])
+			if err != nil {
+				return err
+			}
+			diff, err := evaluate.Compare(a, b)
+			if err != nil {
+				return err
+			}
+			if err := checkKs(ks, len(diff.PassAtK), "attempts in common"); err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), diff)
+			}
+			return evaluate.WriteComparison(c.OutOrStdout(), diff, ks)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the comparison as JSON")
+	c.Flags().IntSliceVarP(&ks, "k", "k", nil, "k of pass@k to show (default: a choice)")
+	return c
+}
+
+// runEval makes the evaluation, or what is missing of it, and writes its result.
+func runEval(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) (_ *evaluate.Result, err error) {
 	if err := o.check(cfg); err != nil {
-		return result, err
+		return nil, err
 	}
-	tasks, err := benchmarks.Load(o.tasks)
+	e, err := openEval(ctx, cfg, o, p)
 	if err != nil {
-		return result, err
+		return nil, err
 	}
-	dir := filepath.Join(cfg.Run.Dir, "eval-"+time.Now().UTC().Format("20060102T150405"))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return result, milepost.Wrap("eval", milepost.KindUnavailable, err)
+	defer func() { err = errors.Join(err, e.close()) }()
+	if err := e.attempt(ctx); err != nil {
+		p.line("what was finished is kept; go on with: milepost eval --resume %s", e.dir)
+		return nil, err
 	}
-	w, err := openWorld(cfg, dir)
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	probes, err := openProbing(ctx, cfg, w, dir, filepath.Base(dir)+"-"+rand.Text()[:10], 1, tasks, func(e error) { p.line("warning: %v", e) })
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, probes.close()) }()
-	model, serving, err := evalModel(ctx, cfg, o, dir, p)
-	if err != nil {
-		return result, err
-	}
-	if serving != nil {
-		defer func() { err = errors.Join(err, serving.close()) }()
-		guarded, release := serving.guard(ctx)
-		defer release()
-		ctx = guarded
-	}
-	rolls, err := newRollouts(cfg, w, model, probes)
-	if err != nil {
-		return result, err
-	}
-	samples := o.samples
-	if samples == 0 {
-		samples = cfg.Schedule.EvalSamples
-	}
-	byID, specs := orchestrator.Attempts("eval", tasks, samples, cfg.Run.Seed)
-	began, done := time.Now(), 0
-	eps, err := orchestrator.Collect(ctx, rolls, probes, byID, specs, collectBounds(cfg, cfg.Schedule.Concurrency), func(*milepost.Episode) {
-		done++
-		p.count("attempts", done, len(specs), time.Since(began))
-	})
-	if err != nil {
-		return result, err
-	}
-	p.line("episodes and result are in %s", dir)
-	defer func() {
-		if err == nil && result.Graded == 0 {
-			err = milepost.E("eval", milepost.KindUnavailable, "no attempt was graded: all %d were lost to infrastructure; see %s", len(eps), dir)
-		}
-	}()
-	return orchestrator.StoreEvaluation(dir, "eval", eps)
-}
-
-// collectBounds are those of the schedule for episodes outside a run.
-func collectBounds(cfg configs.Run, concurrency int) orchestrator.Bounds {
-	return orchestrator.Bounds{Concurrency: concurrency, MaxRetries: cfg.Schedule.MaxRetries, Barrier: cfg.Schedule.Barrier}
-}
-
-// evalModel is the policy to measure, with its server where one was started or is the user's own.
-func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, p *progress) (rollout.Model, *serving, error) {
-	if o.script != "" {
-		return scripts[o.script](), nil, nil
-	}
-	if o.chat != "" {
-		m, err := chatModel(o.chat, o.chatModel, policy.DefaultChatConfig().NativeTools)
-		return m, nil, err
-	}
-	model := o.model
-	if model == "" {
-		model = cfg.Model
-	}
-	s, err := serve(ctx, cfg, absolute(model), filepath.Join(dir, "logs"), p)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.waitReady(ctx); err != nil {
-		return nil, nil, errors.Join(err, s.close())
-	}
-	return s.model, s, nil
-}
-
-// chatModel is an OpenAI-compatible chat endpoint; its key comes from the environment.
-func chatModel(url, name string, nativeTools bool) (rollout.Model, error) {
-	cfg := policy.DefaultChatConfig()
-	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.NativeTools = url, name, os.Getenv("OPENAI_API_KEY"), nativeTools
-	return policy.NewChatModel(cfg, policy.PoolDeps{})
+	return e.result()
 }

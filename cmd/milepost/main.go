@@ -78,7 +78,7 @@ func newRootCommand() *cobra.Command {
 
 // blameUser makes wrong arguments of a command and of those below it wrong use: an unknown command too.
 func blameUser(c *cobra.Command) {
-	if c.HasSubCommands() {
+	if c.HasSubCommands() && c.RunE == nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return fmt.Errorf("unknown command %q", args[0])

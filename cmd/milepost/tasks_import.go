@@ -4,15 +4,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks/dataset"
 )
 
@@ -37,14 +34,11 @@ func newTasksImportCommand() *cobra.Command {
 			if err := checkImport(opts); err != nil {
 				return err
 			}
-			if cache == "" {
-				dir, err := os.UserCacheDir()
-				if err != nil {
-					return milepost.E("tasks import", milepost.KindInvalid, "no place for downloads (%w); give --cache", err)
-				}
-				cache = filepath.Join(dir, "milepost", "datasets")
+			hub, err := newHub(cache)
+			if err != nil {
+				return err
 			}
-			opts.Hub = &dataset.Hub{Endpoint: os.Getenv("HF_ENDPOINT"), Token: os.Getenv("HF_TOKEN"), Cache: cache}
+			opts.Hub = hub
 			opts.Progress = importProgress(c)
 			sum, err := dataset.Import(c.Context(), opts)
 			if err != nil {
