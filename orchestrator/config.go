@@ -32,6 +32,8 @@ type Config struct {
 
 	// Sampling says which groups train, what replaces the others, and when a task is drawn no more.
 	Sampling credit.Sampling `yaml:"sampling"`
+	// Curriculum says how measured pass rates change how often a task is drawn. Weights of a mixture hold in any case.
+	Curriculum Curriculum `yaml:"curriculum"`
 	// Barrier bounds how long a finished batch waits for its probes; what is late then is untrusted, not zero.
 	Barrier time.Duration `yaml:"barrier"`
 	// CheckpointEvery is the number of updates between trainer checkpoints; batches since the last are replayed on resume.
@@ -51,7 +53,7 @@ func DefaultConfig() Config {
 	return Config{
 		GroupsPerUpdate: 12, GroupSize: 16, Concurrency: 32, MaxRetries: 2,
 		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1, EvalBefore: true, Final: FinalBest,
-		Sampling: credit.PlainSampling(), Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
+		Sampling: credit.PlainSampling(), Curriculum: DefaultCurriculum(), Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
 	}
 }
 
@@ -81,6 +83,9 @@ func (c Config) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "schedule.final is %q; allowed: best, last", c.Final)
 	}
 	if err := c.Sampling.Validate(); err != nil {
+		return err
+	}
+	if err := c.Curriculum.Validate(); err != nil {
 		return err
 	}
 	if n := c.Sampling.MaxGroups; n != 0 && n < c.GroupsPerUpdate {

@@ -36,11 +36,13 @@ type Event struct {
 	Kept      bool   `json:"kept,omitempty"`      // group_judged: it is worth an update by the criterion
 	Cancelled bool   `json:"cancelled,omitempty"` // group_judged: judging was given up, the group is not needed any more
 
-	Update     int    `json:"update,omitempty"`     // finalised, trained: index from 1
-	Rows       int    `json:"rows,omitempty"`       // finalised: training sequences; 0 = the update is skipped
-	Tokens     int64  `json:"tokens,omitempty"`     // finalised: tokens sampled for the batch, dropped and cancelled groups included
-	Batch      string `json:"batch,omitempty"`      // finalised: path within the run folder
-	SHA256     string `json:"sha256,omitempty"`     // finalised: of the batch file
+	Update int        `json:"update,omitempty"` // finalised, trained: index from 1
+	Rows   int        `json:"rows,omitempty"`   // finalised: training sequences; 0 = the update is skipped
+	Tokens int64      `json:"tokens,omitempty"` // finalised: tokens sampled for the batch, dropped and cancelled groups included
+	Batch  string     `json:"batch,omitempty"`  // finalised: path within the run folder
+	SHA256 string     `json:"sha256,omitempty"` // finalised: of the batch file
+	Rates  []TaskRate `json:"rates,omitempty"`  // finalised, without dynamic sampling: how each group ended, in their order
+
 	Checkpoint string `json:"checkpoint,omitempty"` // trained: path within the run folder, "" when none was due
 	Version    int32  `json:"version,omitempty"`    // pushed
 }

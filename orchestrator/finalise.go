@@ -120,6 +120,9 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	}
 	records, rows := r.batchRows(inputs, assigned, keep, c.Sampling)
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows), Tokens: sampledTokens(eps)}
+	if c.Sampling == nil {
+		e.Rates = taskRates(eps)
+	}
 	if len(rows) > 0 {
 		e.Batch = filepath.Join("batches", updateBatch(c.Update)+".arrow")
 		if e.SHA256, err = r.deps.Learner.WriteBatch(r.folder.Path(e.Batch), rows); err != nil {
@@ -261,4 +264,22 @@ func episodeRows(ep *milepost.Episode, c milepost.EpisodeCredit, tokens *credit.
 		}
 	}
 	return rows
+}
+
+// taskRates counts, group by group in their order, the graded episodes and those that resolved their task.
+func taskRates(eps []*milepost.Episode) []TaskRate {
+	var out []TaskRate
+	at := map[string]int{}
+	for _, ep := range eps {
+		i, ok := at[ep.Group]
+		if !ok {
+			i = len(out)
+			at[ep.Group], out = i, append(out, TaskRate{Task: ep.Task})
+		}
+		if ep.Outcome.Graded {
+			out[i].Graded++
+			out[i].Passed += int(indicator(ep.Outcome.Resolved))
+		}
+	}
+	return out
 }

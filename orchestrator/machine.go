@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"sort"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -11,6 +12,7 @@ import (
 // Tasks are the task ids of a run by split. A split may be empty: its evaluation is then left out.
 type Tasks struct {
 	Train, Validation, Heldout []string
+	Weights                    []float64 // of Train, in its order, each more than 0 and relative to the others; nil = all the same
 }
 
 // Phase is what the run is doing.
@@ -78,6 +80,14 @@ func NewMachine(cfg Config, tasks Tasks, seed uint64) (*Machine, error) {
 	}
 	if len(tasks.Train) == 0 && cfg.MaxUpdates > 0 {
 		return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "no training tasks, but schedule.max_updates is %d", cfg.MaxUpdates)
+	}
+	if n := len(tasks.Weights); n > 0 && n != len(tasks.Train) {
+		return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "%d weights for %d training tasks", n, len(tasks.Train))
+	}
+	for i, w := range tasks.Weights {
+		if !(w > 0) || math.IsInf(w, 0) {
+			return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "training task %s weighs %v; allowed: a number of more than 0", tasks.Train[i], w)
+		}
 	}
 	return &Machine{cfg: cfg, tasks: tasks, seed: seed, phase: PhaseIdle, outstanding: map[string]Command{}, bestRate: -1, draw: newDraw()}, nil
 }

@@ -65,10 +65,25 @@ func (m *Machine) roll(e Event) []Command {
 		return m.beginSampling()
 	}
 	var specs []EpisodeSpec
+	m.sampling = sampling{used: map[string]bool{}}
 	for g := range m.cfg.GroupsPerUpdate {
-		specs = append(specs, m.groupSpecs(g, m.nextTask())...)
+		specs = append(specs, m.groupSpecs(g, m.nextOf())...)
 	}
 	return m.dispatch(specs)
+}
+
+// nextOf draws a task without dynamic sampling. Shares keep an update from using a task twice while there is another; the
+// plain permutation goes on where it is.
+func (m *Machine) nextOf() string {
+	if !m.weighted() {
+		return m.nextTask()
+	}
+	if m.unused() == 0 {
+		m.sampling.used = map[string]bool{}
+	}
+	task := m.nextTask()
+	m.sampling.used[task] = true
+	return task
 }
 
 // groupSpecs are the episodes of the g-th group of the update.
@@ -169,6 +184,9 @@ func (m *Machine) batchEnded() []Command {
 // finalised trains on the batch; a batch without any signal leaves the weights as they are.
 func (m *Machine) finalised(e Event) []Command {
 	m.tokens += e.Tokens
+	for _, k := range e.Rates {
+		m.measure(k.Task, float64(k.Graded), float64(k.Passed))
+	}
 	if e.Rows == 0 {
 		return m.afterUpdate(e)
 	}

@@ -72,21 +72,27 @@ type sampling struct {
 }
 
 // draw is where the run stands in its training tasks: a permutation that is drawn anew each time the tasks are used up,
-// so every task is seen once before any is seen twice.
+// so every task is seen once before any is seen twice. Tasks of different weights, and those of a curriculum, are drawn by
+// shares instead (curriculum.go).
 type draw struct {
 	next       int   // tasks drawn or passed over so far
 	perm       []int // of the current pass
 	pass       int   // that perm belongs to
 	rejections map[string]int
 	retired    map[string]bool
+	measured   map[string]measured // by task, where a curriculum wants it
+	credit     []float64           // by training task, where they are drawn by shares; nil before the first draw
 }
 
 func newDraw() draw {
-	return draw{pass: -1, rejections: map[string]int{}, retired: map[string]bool{}}
+	return draw{pass: -1, rejections: map[string]int{}, retired: map[string]bool{}, measured: map[string]measured{}}
 }
 
 // nextTask draws a task that is neither retired nor used for this update already; there must be one.
 func (m *Machine) nextTask() string {
+	if m.weighted() {
+		return m.nextWeighted()
+	}
 	for {
 		d, n := &m.draw, len(m.tasks.Train)
 		if pass := d.next / n; pass != d.pass {
@@ -180,6 +186,7 @@ func (m *Machine) groupJudged(e Event) []Command {
 		if g.id != e.Group || g.fate != "" {
 			continue
 		}
+		m.measure(g.task, float64(e.Graded), e.Rate*float64(e.Graded))
 		if e.Kept {
 			g.fate = FateKept
 			break
