@@ -55,8 +55,8 @@ func checkRepository(t *milepost.Task) error {
 	if t.Repo == "" {
 		return fmt.Errorf("field repo: empty")
 	}
-	if !objectID.MatchString(t.BaseCommit) {
-		return fmt.Errorf("field base_commit: %q is not a full commit id (40 hex digits)", t.BaseCommit)
+	if t.BaseCommit != "" && !objectID.MatchString(t.BaseCommit) {
+		return fmt.Errorf("field base_commit: %q is not a full commit id (40 hex digits), nor empty for a folder without git", t.BaseCommit)
 	}
 	if !objectID.MatchString(t.BaseTree) {
 		return fmt.Errorf("field base_tree: %q is not a full tree id (40 hex digits)", t.BaseTree)

@@ -20,7 +20,7 @@ const opBuild = "repo: build base"
 // whatever .gitattributes the repository carries (info/attributes goes before it).
 const exactAttributes = "* -text -eol -ident -filter -working-tree-encoding\n"
 
-// cloneTree makes a base in dir from the tree of the task's base commit.
+// cloneTree makes a base in dir from the tree of the task's base commit, or from a folder without git.
 func cloneTree(ctx context.Context, task *milepost.Task, dir string) error {
 	if _, err := os.Stat(task.Repo); err != nil {
 		kind := milepost.KindUnavailable
@@ -28,6 +28,9 @@ func cloneTree(ctx context.Context, task *milepost.Task, dir string) error {
 			kind = milepost.KindNotFound
 		}
 		return milepost.E(opBuild, kind, "task %s: repository: %w", task.ID, err)
+	}
+	if task.BaseCommit == "" {
+		return packFolder(ctx, task, dir)
 	}
 	if !isObjectID(task.BaseCommit) {
 		return milepost.E(opBuild, milepost.KindInvalid, "task %s: base commit %q is not 40 lower-case hex digits", task.ID, task.BaseCommit)
@@ -40,9 +43,14 @@ func cloneTree(ctx context.Context, task *milepost.Task, dir string) error {
 	if tree := string(bytes.TrimSpace(out)); tree != task.BaseTree {
 		return milepost.E(opBuild, milepost.KindInvalid, "task %s: commit %s has tree %s, not the task's base tree %s", task.ID, task.BaseCommit, tree, task.BaseTree)
 	}
+	return buildFromRepository(ctx, task.Repo, task.BaseTree, dir)
+}
+
+// buildFromRepository makes a base in dir of a tree that the repository has.
+func buildFromRepository(ctx context.Context, repository, tree, dir string) error {
 	pr, pw := io.Pipe()
-	go func() { pw.CloseWithError(packTree(ctx, task.Repo, task.BaseTree, pw)) }()
-	err = buildFromPack(ctx, task.BaseTree, dir, pr)
+	go func() { pw.CloseWithError(packTree(ctx, repository, tree, pw)) }()
+	err := buildFromPack(ctx, tree, dir, pr)
 	pr.CloseWithError(errors.New("reader gone")) // lets the packer end when the build failed early
 	return err
 }

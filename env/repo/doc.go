@@ -10,6 +10,7 @@
 //	blobs.go        the content-addressed blob store
 //	store.go        the cache of base checkouts: one build per tree, whatever number of processes ask
 //	build.go        how a base checkout is made and proven
+//	folder.go       the same for a folder without git
 //	materialise.go  a fresh, proven copy of base + delta on disk
 //	patch.go        unified diffs out of and into deltas
 //	scrub.go        a repository without what came after its base commit, and the proof of it, here or in a sandbox

@@ -65,7 +65,7 @@ func NewStore(dir string) (*Store, error) {
 }
 
 // Base returns the base checkout of the task, from the cache where Task.BaseTree is there, else by taking the tree of
-// Task.BaseCommit out of Task.Repo. Errors: KindInvalid for a task whose commit is missing or has another tree than
+// Task.BaseCommit out of Task.Repo, or all files of Task.Repo where BaseCommit is "" (see [FolderTree]). Errors: KindInvalid for a task whose commit is missing or has another tree than
 // BaseTree, KindNotFound for a repository that is not on this disk, KindCorrupt for a damaged cache or repository,
 // KindUnavailable for a full disk and the like, KindCanceled.
 func (s *Store) Base(ctx context.Context, task *milepost.Task) (*Base, error) {
