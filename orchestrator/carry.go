@@ -98,6 +98,9 @@ func (r *Runner) collect(specs []EpisodeSpec) ([]*milepost.Episode, error) {
 func (r *Runner) runTrain(ctx context.Context, c Command) completion {
 	u, start := c.Update, r.deps.Now()
 	metrics, err := r.deps.Learner.Update(ctx, u, r.folder.Path(c.Batch), c.SHA256)
+	if milepost.KindOf(err) == milepost.KindInternal { // a guard, or numbers that are not finite
+		err = fmt.Errorf("%w; `milepost trainer replay %s` makes the update again", err, r.folder.Path(c.Batch))
+	}
 	if err != nil {
 		return completion{err: err}
 	}

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -24,28 +25,103 @@ func (f *Folder) lineage() (lineage, error) {
 		return lineage{}, err
 	}
 	out := lineage{load: header.Model}
-	records, err := journal.Read(f.Path("journal.jsonl"))
+	finalised, trained, err := f.updates()
 	if err != nil {
 		return lineage{}, err
 	}
-	batches := map[int]Event{}
-	for _, rec := range records {
-		var e Event
-		if err := json.Unmarshal(rec.Data, &e); err != nil {
-			return lineage{}, milepost.E("orchestrator: lineage", milepost.KindCorrupt, "journal record %d: %v", rec.Seq, err)
-		}
-		switch e.Type {
-		case EventFinalised:
-			batches[e.Update] = e
-		case EventTrained:
-			out.update = e.Update
-			out.replay = append(out.replay, batches[e.Update])
-			if e.Checkpoint != "" {
-				out.load, out.replay = f.Path(e.Checkpoint), nil
-			}
+	for _, e := range trained {
+		out.update = e.Update
+		out.replay = append(out.replay, finalised[e.Update])
+		if e.Checkpoint != "" {
+			out.load, out.replay = f.Path(e.Checkpoint), nil
 		}
 	}
 	return out, nil
+}
+
+// updates returns the journal's finalised events by update, and its trained ones in order.
+func (f *Folder) updates() (finalised map[int]Event, trained []Event, err error) {
+	records, err := journal.Read(f.Path("journal.jsonl"))
+	if err != nil {
+		return nil, nil, err
+	}
+	finalised = map[int]Event{}
+	for _, rec := range records {
+		var e Event
+		if err := json.Unmarshal(rec.Data, &e); err != nil {
+			return nil, nil, milepost.E("orchestrator: lineage", milepost.KindCorrupt, "journal record %d: %v", rec.Seq, err)
+		}
+		switch e.Type {
+		case EventFinalised:
+			finalised[e.Update] = e
+		case EventTrained:
+			trained = append(trained, e)
+		}
+	}
+	return finalised, trained, nil
+}
+
+// Recipe says how to come to the weights before an update and make it again: load a directory, train on the earlier
+// batches that it does not hold, then on the update's own.
+type Recipe struct {
+	Load   string  // checkpoint, or the model that the run began with
+	Before []Batch // in order
+	Batch  Batch   // the update's own
+}
+
+// Batch is one training batch of a run.
+type Batch struct {
+	Update int
+	Path   string
+	SHA256 string
+}
+
+// Recipe returns how to make an update again, from what the retention has left. Kinds: not_found (no such update, or
+// what it needs was removed), corrupt.
+func (f *Folder) Recipe(update int) (Recipe, error) {
+	const op = "orchestrator: recipe"
+	header, err := f.Header()
+	if err != nil {
+		return Recipe{}, err
+	}
+	finalised, trained, err := f.updates()
+	if err != nil {
+		return Recipe{}, err
+	}
+	own, ok := finalised[update]
+	if !ok || own.Batch == "" {
+		return Recipe{}, milepost.E(op, milepost.KindNotFound, "%s has no batch of update %d; allowed: an update whose batch had signal", f.Dir, update)
+	}
+	out := Recipe{Batch: f.batch(own)}
+	for i := len(trained) - 1; i >= 0; i-- { // back to the newest checkpoint that is there
+		e := trained[i]
+		if e.Update >= update {
+			continue
+		}
+		if e.Checkpoint != "" && exists(f.Path(e.Checkpoint)) {
+			out.Load = f.Path(e.Checkpoint)
+			break
+		}
+		out.Before = append([]Batch{f.batch(finalised[e.Update])}, out.Before...)
+	}
+	if out.Load == "" {
+		out.Load = header.Model
+	}
+	for _, b := range append(out.Before, out.Batch) {
+		if !exists(b.Path) {
+			return Recipe{}, milepost.E(op, milepost.KindNotFound, "update %d needs %s, which is gone; schedule.retention says what is kept", update, b.Path)
+		}
+	}
+	return out, nil
+}
+
+func (f *Folder) batch(finalised Event) Batch {
+	return Batch{Update: finalised.Update, Path: f.Path(finalised.Batch), SHA256: finalised.SHA256}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func relative(base, path string) (string, error) { return filepath.Rel(base, path) }

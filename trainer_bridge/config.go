@@ -106,6 +106,27 @@ type UpdateConfig struct {
 	MicroTokens int             `yaml:"micro_tokens"` // tokens of one forward pass, at most; changes speed and memory only
 	Temperature float64         `yaml:"temperature"`  // logits are divided by it; must equal rollout.temperature
 	Value       ValueConfig     `yaml:"value"`        // the value head; read where credit.estimator needs values (ppo_gae)
+	Guard       GuardConfig     `yaml:"guard"`        // bounds beyond which the update is not made and the run stops with the batch kept (milepost trainer replay)
+}
+
+// GuardConfig holds the bounds of an update that is not made; they are looked at before every optimizer step. Numbers
+// that are not finite stop it always.
+type GuardConfig struct {
+	MaxRatio    float64 `yaml:"max_ratio"`     // largest ratio of a trained token's probability to that at the start of the update, or of its inverse; 0 = no bound
+	MinEntropy  float64 `yaml:"min_entropy"`   // smallest mean entropy of the trained tokens, nats; 0 = no bound
+	MaxGap      float64 `yaml:"max_gap"`       // largest mean |logprob(trainer) - logprob(sampler)|; 0 = no bound
+	MaxGradNorm float64 `yaml:"max_grad_norm"` // largest gradient norm before clipping; 0 = no bound
+}
+
+func (c GuardConfig) check(v *check) {
+	v.between("guard.max_ratio", c.MaxRatio, 0, math.MaxFloat64)
+	v.between("guard.min_entropy", c.MinEntropy, 0, math.MaxFloat64)
+	v.between("guard.max_gap", c.MaxGap, 0, math.MaxFloat64)
+	v.between("guard.max_grad_norm", c.MaxGradNorm, 0, math.MaxFloat64)
+}
+
+func (c GuardConfig) proto() *trainerpb.GuardConfig {
+	return &trainerpb.GuardConfig{MaxRatio: c.MaxRatio, MinEntropy: c.MinEntropy, MaxGap: c.MaxGap, MaxGradNorm: c.MaxGradNorm}
 }
 
 // ValueConfig says how the value head learns; the rule is in milepost_trainer/critic.py.
@@ -153,6 +174,7 @@ func (c UpdateConfig) Validate() error {
 	v.atLeast("minibatches", c.Minibatches, 1)
 	v.atLeast("micro_tokens", c.MicroTokens, 1)
 	v.above("temperature", c.Temperature, 0)
+	c.Guard.check(&v)
 	c.Value.check(&v)
 	return v.err
 }
@@ -161,7 +183,7 @@ func (c UpdateConfig) proto() *trainerpb.UpdateConfig {
 	return &trainerpb.UpdateConfig{
 		Loss: c.Loss.proto(), Optimizer: c.Optimizer.proto(), Warmup: int32(c.Warmup), Epochs: int32(c.Epochs),
 		Minibatches: int32(c.Minibatches), MicroTokens: int32(c.MicroTokens), Temperature: c.Temperature,
-		Value: c.Value.proto(),
+		Value: c.Value.proto(), Guard: c.Guard.proto(),
 	}
 }
 

@@ -69,8 +69,8 @@ func newRootCommand() *cobra.Command {
 	})
 	root.AddCommand(
 		newQuickstartCommand(), newTrainCommand(), newRFTCommand(), newEvalCommand(), newReportCommand(),
-		newTasksCommand(), newGradeCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
-		newBenchCommand(), newE2ERealCommand(), newAblateCommand(),
+		newTasksCommand(), newTrajectoriesCommand(), newGradeCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
+		newBenchCommand(), newE2ERealCommand(), newAblateCommand(), newTrainerCommand(),
 	)
 	blameUser(root)
 	return root

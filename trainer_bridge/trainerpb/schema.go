@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "64542a7b9234104c6fe1a4a323ec25c67bfba2fc81afce64277d5de8a836df2e"
+const SchemaHash = "0b13bda8a1e8d57051aeb5d8be7719da3a60111da2327daf62f06923679af1e2"

@@ -1099,6 +1099,7 @@ type UpdateConfig struct {
 	MicroTokens   int32                  `protobuf:"varint,6,opt,name=micro_tokens,json=microTokens,proto3" json:"micro_tokens,omitempty"` // tokens of one forward pass, at most (a longer sequence goes alone)
 	Temperature   float64                `protobuf:"fixed64,7,opt,name=temperature,proto3" json:"temperature,omitempty"`                   // the sampler's; logits are divided by it
 	Value         *ValueConfig           `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
+	Guard         *GuardConfig           `protobuf:"bytes,9,opt,name=guard,proto3" json:"guard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1189,6 +1190,82 @@ func (x *UpdateConfig) GetValue() *ValueConfig {
 	return nil
 }
 
+func (x *UpdateConfig) GetGuard() *GuardConfig {
+	if x != nil {
+		return x.Guard
+	}
+	return nil
+}
+
+// GuardConfig holds bounds beyond which an update is not made; 0 = none. docs in milepost_trainer/trainer.py.
+type GuardConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MaxRatio      float64                `protobuf:"fixed64,1,opt,name=max_ratio,json=maxRatio,proto3" json:"max_ratio,omitempty"`            // of exp(l - l_old) of any trained token, and of its inverse
+	MinEntropy    float64                `protobuf:"fixed64,2,opt,name=min_entropy,json=minEntropy,proto3" json:"min_entropy,omitempty"`      // mean over trained tokens, nats
+	MaxGap        float64                `protobuf:"fixed64,3,opt,name=max_gap,json=maxGap,proto3" json:"max_gap,omitempty"`                  // mean |trainer - sampler| in logprob at the start
+	MaxGradNorm   float64                `protobuf:"fixed64,4,opt,name=max_grad_norm,json=maxGradNorm,proto3" json:"max_grad_norm,omitempty"` // before clipping
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuardConfig) Reset() {
+	*x = GuardConfig{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuardConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuardConfig) ProtoMessage() {}
+
+func (x *GuardConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuardConfig.ProtoReflect.Descriptor instead.
+func (*GuardConfig) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GuardConfig) GetMaxRatio() float64 {
+	if x != nil {
+		return x.MaxRatio
+	}
+	return 0
+}
+
+func (x *GuardConfig) GetMinEntropy() float64 {
+	if x != nil {
+		return x.MinEntropy
+	}
+	return 0
+}
+
+func (x *GuardConfig) GetMaxGap() float64 {
+	if x != nil {
+		return x.MaxGap
+	}
+	return 0
+}
+
+func (x *GuardConfig) GetMaxGradNorm() float64 {
+	if x != nil {
+		return x.MaxGradNorm
+	}
+	return 0
+}
+
 type UpdateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BatchId       string                 `protobuf:"bytes,1,opt,name=batch_id,json=batchId,proto3" json:"batch_id,omitempty"` // a batch already held by these weights is refused (conflict)
@@ -1201,7 +1278,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1290,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1303,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{15}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateRequest) GetBatchId() string {
@@ -1297,7 +1374,7 @@ type UpdateReply struct {
 
 func (x *UpdateReply) Reset() {
 	*x = UpdateReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1386,7 @@ func (x *UpdateReply) String() string {
 func (*UpdateReply) ProtoMessage() {}
 
 func (x *UpdateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1399,7 @@ func (x *UpdateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReply.ProtoReflect.Descriptor instead.
 func (*UpdateReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{16}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateReply) GetUpdates() int64 {
@@ -1567,7 +1644,7 @@ type SupervisedConfig struct {
 
 func (x *SupervisedConfig) Reset() {
 	*x = SupervisedConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1656,7 @@ func (x *SupervisedConfig) String() string {
 func (*SupervisedConfig) ProtoMessage() {}
 
 func (x *SupervisedConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1669,7 @@ func (x *SupervisedConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedConfig.ProtoReflect.Descriptor instead.
 func (*SupervisedConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{17}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SupervisedConfig) GetOptimizer() *OptimizerConfig {
@@ -1675,7 +1752,7 @@ type SupervisedRequest struct {
 
 func (x *SupervisedRequest) Reset() {
 	*x = SupervisedRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1764,7 @@ func (x *SupervisedRequest) String() string {
 func (*SupervisedRequest) ProtoMessage() {}
 
 func (x *SupervisedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1777,7 @@ func (x *SupervisedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedRequest.ProtoReflect.Descriptor instead.
 func (*SupervisedRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{18}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SupervisedRequest) GetPath() string {
@@ -1738,7 +1815,7 @@ type SupervisedProgress struct {
 
 func (x *SupervisedProgress) Reset() {
 	*x = SupervisedProgress{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1827,7 @@ func (x *SupervisedProgress) String() string {
 func (*SupervisedProgress) ProtoMessage() {}
 
 func (x *SupervisedProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1840,7 @@ func (x *SupervisedProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedProgress.ProtoReflect.Descriptor instead.
 func (*SupervisedProgress) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{19}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SupervisedProgress) GetStep() int32 {
@@ -1866,7 +1943,7 @@ type TokenList struct {
 
 func (x *TokenList) Reset() {
 	*x = TokenList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +1955,7 @@ func (x *TokenList) String() string {
 func (*TokenList) ProtoMessage() {}
 
 func (x *TokenList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +1968,7 @@ func (x *TokenList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenList.ProtoReflect.Descriptor instead.
 func (*TokenList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{20}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TokenList) GetIds() []int32 {
@@ -1912,7 +1989,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2001,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2014,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{21}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ScoreRequest) GetSequences() []*TokenList {
@@ -1970,7 +2047,7 @@ type LogprobList struct {
 
 func (x *LogprobList) Reset() {
 	*x = LogprobList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2059,7 @@ func (x *LogprobList) String() string {
 func (*LogprobList) ProtoMessage() {}
 
 func (x *LogprobList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2072,7 @@ func (x *LogprobList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogprobList.ProtoReflect.Descriptor instead.
 func (*LogprobList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{22}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogprobList) GetValues() []float32 {
@@ -2014,7 +2091,7 @@ type ScoreReply struct {
 
 func (x *ScoreReply) Reset() {
 	*x = ScoreReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2103,7 @@ func (x *ScoreReply) String() string {
 func (*ScoreReply) ProtoMessage() {}
 
 func (x *ScoreReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2116,7 @@ func (x *ScoreReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreReply.ProtoReflect.Descriptor instead.
 func (*ScoreReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{23}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ScoreReply) GetLogprobs() []*LogprobList {
@@ -2060,7 +2137,7 @@ type ValuesRequest struct {
 
 func (x *ValuesRequest) Reset() {
 	*x = ValuesRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2149,7 @@ func (x *ValuesRequest) String() string {
 func (*ValuesRequest) ProtoMessage() {}
 
 func (x *ValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2162,7 @@ func (x *ValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuesRequest.ProtoReflect.Descriptor instead.
 func (*ValuesRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{24}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ValuesRequest) GetPath() string {
@@ -2118,7 +2195,7 @@ type ValueList struct {
 
 func (x *ValueList) Reset() {
 	*x = ValueList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2207,7 @@ func (x *ValueList) String() string {
 func (*ValueList) ProtoMessage() {}
 
 func (x *ValueList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2220,7 @@ func (x *ValueList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueList.ProtoReflect.Descriptor instead.
 func (*ValueList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{25}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ValueList) GetValues() []float32 {
@@ -2162,7 +2239,7 @@ type ValuesReply struct {
 
 func (x *ValuesReply) Reset() {
 	*x = ValuesReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2251,7 @@ func (x *ValuesReply) String() string {
 func (*ValuesReply) ProtoMessage() {}
 
 func (x *ValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2264,7 @@ func (x *ValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuesReply.ProtoReflect.Descriptor instead.
 func (*ValuesReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{26}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ValuesReply) GetRows() []*ValueList {
@@ -2206,7 +2283,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2295,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2308,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{27}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SaveRequest) GetDir() string {
@@ -2250,7 +2327,7 @@ type SaveReply struct {
 
 func (x *SaveReply) Reset() {
 	*x = SaveReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2339,7 @@ func (x *SaveReply) String() string {
 func (*SaveReply) ProtoMessage() {}
 
 func (x *SaveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2352,7 @@ func (x *SaveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveReply.ProtoReflect.Descriptor instead.
 func (*SaveReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{28}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SaveReply) GetInfo() *ModelInfo {
@@ -2298,7 +2375,7 @@ type LoadRequest struct {
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2387,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2400,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{29}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LoadRequest) GetDir() string {
@@ -2370,7 +2447,7 @@ type LoadReply struct {
 
 func (x *LoadReply) Reset() {
 	*x = LoadReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2459,7 @@ func (x *LoadReply) String() string {
 func (*LoadReply) ProtoMessage() {}
 
 func (x *LoadReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2472,7 @@ func (x *LoadReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadReply.ProtoReflect.Descriptor instead.
 func (*LoadReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{30}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LoadReply) GetInfo() *ModelInfo {
@@ -2415,7 +2492,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2504,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2517,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{31}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExportRequest) GetDir() string {
@@ -2467,7 +2544,7 @@ type ExportReply struct {
 
 func (x *ExportReply) Reset() {
 	*x = ExportReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2556,7 @@ func (x *ExportReply) String() string {
 func (*ExportReply) ProtoMessage() {}
 
 func (x *ExportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2569,7 @@ func (x *ExportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportReply.ProtoReflect.Descriptor instead.
 func (*ExportReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{32}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExportReply) GetWeightsSha256() string {
@@ -2517,7 +2594,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2606,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2619,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{33}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{34}
 }
 
 type HealthReply struct {
@@ -2558,7 +2635,7 @@ type HealthReply struct {
 
 func (x *HealthReply) Reset() {
 	*x = HealthReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2647,7 @@ func (x *HealthReply) String() string {
 func (*HealthReply) ProtoMessage() {}
 
 func (x *HealthReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2660,7 @@ func (x *HealthReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthReply.ProtoReflect.Descriptor instead.
 func (*HealthReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{34}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HealthReply) GetBusy() string {
@@ -2629,7 +2706,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2718,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2731,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{35}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
 }
 
 type ShutdownReply struct {
@@ -2665,7 +2742,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2754,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2767,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{37}
 }
 
 var File_milepost_trainer_pb_trainer_proto protoreflect.FileDescriptor
@@ -2808,7 +2885,7 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x02lr\x18\x01 \x01(\x01R\x02lr\x12\x12\n" +
 	"\x04coef\x18\x02 \x01(\x01R\x04coef\x12\x12\n" +
 	"\x04clip\x18\x03 \x01(\x01R\x04clip\x12\x16\n" +
-	"\x06detach\x18\x04 \x01(\bR\x06detach\"\xd6\x02\n" +
+	"\x06detach\x18\x04 \x01(\bR\x06detach\"\x8e\x03\n" +
 	"\fUpdateConfig\x123\n" +
 	"\x04loss\x18\x01 \x01(\v2\x1f.milepost.trainer.v1.LossConfigR\x04loss\x12B\n" +
 	"\toptimizer\x18\x02 \x01(\v2$.milepost.trainer.v1.OptimizerConfigR\toptimizer\x12\x16\n" +
@@ -2817,7 +2894,14 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\vminibatches\x18\x05 \x01(\x05R\vminibatches\x12!\n" +
 	"\fmicro_tokens\x18\x06 \x01(\x05R\vmicroTokens\x12 \n" +
 	"\vtemperature\x18\a \x01(\x01R\vtemperature\x126\n" +
-	"\x05value\x18\b \x01(\v2 .milepost.trainer.v1.ValueConfigR\x05value\"\x91\x01\n" +
+	"\x05value\x18\b \x01(\v2 .milepost.trainer.v1.ValueConfigR\x05value\x126\n" +
+	"\x05guard\x18\t \x01(\v2 .milepost.trainer.v1.GuardConfigR\x05guard\"\x88\x01\n" +
+	"\vGuardConfig\x12\x1b\n" +
+	"\tmax_ratio\x18\x01 \x01(\x01R\bmaxRatio\x12\x1f\n" +
+	"\vmin_entropy\x18\x02 \x01(\x01R\n" +
+	"minEntropy\x12\x17\n" +
+	"\amax_gap\x18\x03 \x01(\x01R\x06maxGap\x12\"\n" +
+	"\rmax_grad_norm\x18\x04 \x01(\x01R\vmaxGradNorm\"\x91\x01\n" +
 	"\rUpdateRequest\x12\x19\n" +
 	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
@@ -2972,7 +3056,7 @@ func file_milepost_trainer_pb_trainer_proto_rawDescGZIP() []byte {
 	return file_milepost_trainer_pb_trainer_proto_rawDescData
 }
 
-var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
 	(*Status)(nil),             // 0: milepost.trainer.v1.Status
 	(*Any)(nil),                // 1: milepost.trainer.v1.Any
@@ -2989,28 +3073,29 @@ var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
 	(*OptimizerConfig)(nil),    // 12: milepost.trainer.v1.OptimizerConfig
 	(*ValueConfig)(nil),        // 13: milepost.trainer.v1.ValueConfig
 	(*UpdateConfig)(nil),       // 14: milepost.trainer.v1.UpdateConfig
-	(*UpdateRequest)(nil),      // 15: milepost.trainer.v1.UpdateRequest
-	(*UpdateReply)(nil),        // 16: milepost.trainer.v1.UpdateReply
-	(*SupervisedConfig)(nil),   // 17: milepost.trainer.v1.SupervisedConfig
-	(*SupervisedRequest)(nil),  // 18: milepost.trainer.v1.SupervisedRequest
-	(*SupervisedProgress)(nil), // 19: milepost.trainer.v1.SupervisedProgress
-	(*TokenList)(nil),          // 20: milepost.trainer.v1.TokenList
-	(*ScoreRequest)(nil),       // 21: milepost.trainer.v1.ScoreRequest
-	(*LogprobList)(nil),        // 22: milepost.trainer.v1.LogprobList
-	(*ScoreReply)(nil),         // 23: milepost.trainer.v1.ScoreReply
-	(*ValuesRequest)(nil),      // 24: milepost.trainer.v1.ValuesRequest
-	(*ValueList)(nil),          // 25: milepost.trainer.v1.ValueList
-	(*ValuesReply)(nil),        // 26: milepost.trainer.v1.ValuesReply
-	(*SaveRequest)(nil),        // 27: milepost.trainer.v1.SaveRequest
-	(*SaveReply)(nil),          // 28: milepost.trainer.v1.SaveReply
-	(*LoadRequest)(nil),        // 29: milepost.trainer.v1.LoadRequest
-	(*LoadReply)(nil),          // 30: milepost.trainer.v1.LoadReply
-	(*ExportRequest)(nil),      // 31: milepost.trainer.v1.ExportRequest
-	(*ExportReply)(nil),        // 32: milepost.trainer.v1.ExportReply
-	(*HealthRequest)(nil),      // 33: milepost.trainer.v1.HealthRequest
-	(*HealthReply)(nil),        // 34: milepost.trainer.v1.HealthReply
-	(*ShutdownRequest)(nil),    // 35: milepost.trainer.v1.ShutdownRequest
-	(*ShutdownReply)(nil),      // 36: milepost.trainer.v1.ShutdownReply
+	(*GuardConfig)(nil),        // 15: milepost.trainer.v1.GuardConfig
+	(*UpdateRequest)(nil),      // 16: milepost.trainer.v1.UpdateRequest
+	(*UpdateReply)(nil),        // 17: milepost.trainer.v1.UpdateReply
+	(*SupervisedConfig)(nil),   // 18: milepost.trainer.v1.SupervisedConfig
+	(*SupervisedRequest)(nil),  // 19: milepost.trainer.v1.SupervisedRequest
+	(*SupervisedProgress)(nil), // 20: milepost.trainer.v1.SupervisedProgress
+	(*TokenList)(nil),          // 21: milepost.trainer.v1.TokenList
+	(*ScoreRequest)(nil),       // 22: milepost.trainer.v1.ScoreRequest
+	(*LogprobList)(nil),        // 23: milepost.trainer.v1.LogprobList
+	(*ScoreReply)(nil),         // 24: milepost.trainer.v1.ScoreReply
+	(*ValuesRequest)(nil),      // 25: milepost.trainer.v1.ValuesRequest
+	(*ValueList)(nil),          // 26: milepost.trainer.v1.ValueList
+	(*ValuesReply)(nil),        // 27: milepost.trainer.v1.ValuesReply
+	(*SaveRequest)(nil),        // 28: milepost.trainer.v1.SaveRequest
+	(*SaveReply)(nil),          // 29: milepost.trainer.v1.SaveReply
+	(*LoadRequest)(nil),        // 30: milepost.trainer.v1.LoadRequest
+	(*LoadReply)(nil),          // 31: milepost.trainer.v1.LoadReply
+	(*ExportRequest)(nil),      // 32: milepost.trainer.v1.ExportRequest
+	(*ExportReply)(nil),        // 33: milepost.trainer.v1.ExportReply
+	(*HealthRequest)(nil),      // 34: milepost.trainer.v1.HealthRequest
+	(*HealthReply)(nil),        // 35: milepost.trainer.v1.HealthReply
+	(*ShutdownRequest)(nil),    // 36: milepost.trainer.v1.ShutdownRequest
+	(*ShutdownReply)(nil),      // 37: milepost.trainer.v1.ShutdownReply
 }
 var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	1,  // 0: milepost.trainer.v1.Status.details:type_name -> milepost.trainer.v1.Any
@@ -3019,43 +3104,44 @@ var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	11, // 3: milepost.trainer.v1.UpdateConfig.loss:type_name -> milepost.trainer.v1.LossConfig
 	12, // 4: milepost.trainer.v1.UpdateConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
 	13, // 5: milepost.trainer.v1.UpdateConfig.value:type_name -> milepost.trainer.v1.ValueConfig
-	14, // 6: milepost.trainer.v1.UpdateRequest.config:type_name -> milepost.trainer.v1.UpdateConfig
-	12, // 7: milepost.trainer.v1.SupervisedConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
-	17, // 8: milepost.trainer.v1.SupervisedRequest.config:type_name -> milepost.trainer.v1.SupervisedConfig
-	20, // 9: milepost.trainer.v1.ScoreRequest.sequences:type_name -> milepost.trainer.v1.TokenList
-	22, // 10: milepost.trainer.v1.ScoreReply.logprobs:type_name -> milepost.trainer.v1.LogprobList
-	25, // 11: milepost.trainer.v1.ValuesReply.rows:type_name -> milepost.trainer.v1.ValueList
-	10, // 12: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	10, // 13: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	3,  // 14: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
-	5,  // 15: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
-	8,  // 16: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
-	15, // 17: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
-	18, // 18: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
-	21, // 19: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
-	24, // 20: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
-	27, // 21: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
-	29, // 22: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
-	31, // 23: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
-	33, // 24: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
-	35, // 25: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
-	4,  // 26: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
-	7,  // 27: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
-	9,  // 28: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
-	16, // 29: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
-	19, // 30: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
-	23, // 31: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
-	26, // 32: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
-	28, // 33: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
-	30, // 34: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
-	32, // 35: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
-	34, // 36: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
-	36, // 37: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
-	26, // [26:38] is the sub-list for method output_type
-	14, // [14:26] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	15, // 6: milepost.trainer.v1.UpdateConfig.guard:type_name -> milepost.trainer.v1.GuardConfig
+	14, // 7: milepost.trainer.v1.UpdateRequest.config:type_name -> milepost.trainer.v1.UpdateConfig
+	12, // 8: milepost.trainer.v1.SupervisedConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
+	18, // 9: milepost.trainer.v1.SupervisedRequest.config:type_name -> milepost.trainer.v1.SupervisedConfig
+	21, // 10: milepost.trainer.v1.ScoreRequest.sequences:type_name -> milepost.trainer.v1.TokenList
+	23, // 11: milepost.trainer.v1.ScoreReply.logprobs:type_name -> milepost.trainer.v1.LogprobList
+	26, // 12: milepost.trainer.v1.ValuesReply.rows:type_name -> milepost.trainer.v1.ValueList
+	10, // 13: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	10, // 14: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	3,  // 15: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
+	5,  // 16: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
+	8,  // 17: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
+	16, // 18: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
+	19, // 19: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
+	22, // 20: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
+	25, // 21: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
+	28, // 22: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
+	30, // 23: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
+	32, // 24: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
+	34, // 25: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
+	36, // 26: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
+	4,  // 27: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
+	7,  // 28: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
+	9,  // 29: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
+	17, // 30: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
+	20, // 31: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
+	24, // 32: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
+	27, // 33: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
+	29, // 34: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
+	31, // 35: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
+	33, // 36: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
+	35, // 37: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
+	37, // 38: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
+	27, // [27:39] is the sub-list for method output_type
+	15, // [15:27] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_milepost_trainer_pb_trainer_proto_init() }
@@ -3064,14 +3150,14 @@ func file_milepost_trainer_pb_trainer_proto_init() {
 		return
 	}
 	file_milepost_trainer_pb_trainer_proto_msgTypes[11].OneofWrappers = []any{}
-	file_milepost_trainer_pb_trainer_proto_msgTypes[16].OneofWrappers = []any{}
+	file_milepost_trainer_pb_trainer_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_milepost_trainer_pb_trainer_proto_rawDesc), len(file_milepost_trainer_pb_trainer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

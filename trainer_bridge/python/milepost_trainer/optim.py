@@ -52,8 +52,9 @@ def configure(optimizer, config: OptimizerConfig, lr: float, head_lr: float = 0.
         group["weight_decay"] = config.weight_decay if group["decays"] else 0.0
 
 
-def step(model, optimizer, clip_norm: float, loss: float, head=None) -> float:
-    """Clips, checks and steps; returns the model's norm before clipping. Raises before the step where a number is not finite.
+def step(model, optimizer, clip_norm: float, loss: float, head=None, max_norm: float = 0.0) -> float:
+    """Clips, checks and steps; returns the model's norm before clipping. Raises before the step where a number is not finite
+    or the norm is above max_norm (0 = no bound).
 
     `loss` is that of all ranks, and the norms are those of whole gradients, so all ranks step or none does.
 
@@ -65,6 +66,12 @@ def step(model, optimizer, clip_norm: float, loss: float, head=None) -> float:
         optimizer.zero_grad(set_to_none=True)
         found = " and ".join(str(x) for x in norms)
         raise TrainerError("internal", f"loss {loss} and gradient norm {found} must all be finite; the weights were not changed")
+    if max_norm and norms[0] > max_norm:
+        optimizer.zero_grad(set_to_none=True)
+        raise TrainerError(
+            "internal",
+            f"the gradient norm is {norms[0]:.4g}; update.guard.max_grad_norm is {max_norm:g}. The weights were not changed",
+        )
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norms[0]

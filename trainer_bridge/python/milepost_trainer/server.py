@@ -24,7 +24,7 @@ from milepost_trainer.pb import schema
 from milepost_trainer.pb import trainer_pb2 as pb
 from milepost_trainer.pb import trainer_pb2_grpc as rpc
 from milepost_trainer.ranks import Ranks
-from milepost_trainer.trainer import Trainer, UpdateConfig, resident_bytes
+from milepost_trainer.trainer import GuardConfig, Trainer, UpdateConfig, resident_bytes
 
 log = logging.getLogger("milepost_trainer")
 
@@ -70,7 +70,8 @@ def update_config(m: pb.UpdateConfig) -> UpdateConfig:
         loss=loss_config(m.loss),
         optimizer=optim.OptimizerConfig(**plain(m.optimizer)),
         value=critic.ValueConfig(**plain(m.value)),
-        **plain(m, "loss", "optimizer", "value"),
+        guard=GuardConfig(**plain(m.guard)),
+        **plain(m, "loss", "optimizer", "value", "guard"),
     )
 
 

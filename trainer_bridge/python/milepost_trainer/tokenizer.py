@@ -137,12 +137,12 @@ def read_corpus(path: str) -> list[str]:
 @dataclass
 class Demonstration:
     id: str
-    messages: list[dict]  # {"role", "content"}
+    messages: list[dict]  # {"role", "content"} and, of an assistant's that is context alone, "train": false
     tools: list[dict] | None = None  # given to the chat template
 
 
 def read_demonstrations(path: str) -> list[Demonstration]:
-    """JSONL, an object a line: {"id", "messages": [{"role", "content"}], "tools"?}. Errors name file, line and field."""
+    """JSONL, an object a line: {"id", "messages": [{"role", "content", "train"?}], "tools"?}. Errors name file, line, field."""
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
@@ -166,11 +166,14 @@ def demonstration(place: str, line: str) -> Demonstration:
         if name not in ("id", "messages", "tools"):
             raise invalid(f"{place}: unknown field {name!r}; allowed: id, messages, tools")
     for i, m in enumerate(d["messages"]):
-        if not isinstance(m, dict) or set(m) != {"role", "content"} or not all(isinstance(v, str) for v in m.values()):
-            raise invalid(f"{place}: messages[{i}]; allowed: an object of the texts role and content, no other field")
+        texts = {k: v for k, v in m.items() if k != "train"} if isinstance(m, dict) else {}
+        if set(texts) != {"role", "content"} or not all(isinstance(v, str) for v in texts.values()):
+            raise invalid(f"{place}: messages[{i}]; allowed: an object of the texts role and content, no other field but train")
         if m["role"] not in ("system", "user", "assistant", "tool"):
             raise invalid(f"{place}: messages[{i}].role is {m['role']!r}; allowed: system, user, assistant, tool")
-    if not any(m["role"] == "assistant" for m in d["messages"]):
+        if "train" in m and (m["role"] != "assistant" or not isinstance(m["train"], bool)):
+            raise invalid(f"{place}: messages[{i}].train; allowed: true or false, with role assistant")
+    if not any(m["role"] == "assistant" and m.get("train", True) for m in d["messages"]):
         raise invalid(f"{place}: messages; allowed: at least one with role assistant, the text that is trained")
     return Demonstration(d["id"], d["messages"], d.get("tools"))
 
@@ -178,13 +181,14 @@ def demonstration(place: str, line: str) -> Demonstration:
 @dataclass
 class Segment:
     text: str
-    trained: bool  # written by the policy: content and end token of an assistant message
+    trained: bool  # content and end token of an assistant message whose train is not false
 
 
 def segments(tokenizer: PreTrainedTokenizerFast, d: Demonstration) -> list[Segment]:
     """The conversation cut where the policy's own tokens begin and end; what follows the last end token is left out."""
 
     def render(messages, generation):
+        messages = [{"role": m["role"], "content": m["content"]} for m in messages]
         return tokenizer.apply_chat_template(messages, tools=d.tools, tokenize=False, add_generation_prompt=generation)
 
     out, done = [], ""
@@ -198,7 +202,7 @@ def segments(tokenizer: PreTrainedTokenizerFast, d: Demonstration) -> list[Segme
                 f"demonstration {d.id!r}: the chat template is not prefix-stable at messages[{i}]; allowed: a template that "
                 "renders a conversation as a prefix of every longer one, and content as it is, ended by " + END
             )
-        out += [Segment(prompt[len(done) :], False), Segment(said, True)]
+        out += [Segment(prompt[len(done) :], False), Segment(said, m.get("train", True))]
         done = prompt + said
     return out
 

@@ -26,6 +26,21 @@ SCORE_TOKENS = 8192  # of one forward pass of `score`
 
 
 @dataclass(frozen=True)
+class GuardConfig:
+    """Bounds beyond which an update is not made; 0 = none. They are looked at before every optimizer step."""
+
+    max_ratio: float = 0.0  # of exp(l - l_old) of any trained token, and of its inverse
+    min_entropy: float = 0.0  # mean over trained tokens, nats
+    max_gap: float = 0.0  # mean |l_old - l_roll|: how far the trainer is from the sampler
+    max_grad_norm: float = 0.0  # before clipping
+
+    def __post_init__(self):
+        for f in dataclasses.fields(self):
+            if not (math.isfinite(v := getattr(self, f.name)) and v >= 0):
+                raise invalid(f"guard.{f.name} is {v}; allowed: 0 (no bound) or more")
+
+
+@dataclass(frozen=True)
 class UpdateConfig:
     loss: loss.LossConfig
     optimizer: optim.OptimizerConfig
@@ -35,6 +50,7 @@ class UpdateConfig:
     micro_tokens: int = 8192
     temperature: float = 1.0
     value: critic.ValueConfig = field(default_factory=critic.ValueConfig)  # read where there is a value head
+    guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self):
         for name, low in (("warmup", 0), ("epochs", 1), ("minibatches", 1), ("micro_tokens", 1)):
@@ -52,6 +68,7 @@ class Stats:
     low: float = math.inf
     high: float = -math.inf
     gap: float = 0.0
+    gap_at: str = ""  # where it is
 
     def add(self, mask: Tensor, **values: Tensor | None) -> None:
         self.sums["count"] = self.sums.get("count", 0.0) + mask.sum().item()
@@ -65,7 +82,8 @@ class Stats:
         for part in group.gather(self):
             for name, v in part.sums.items():
                 out.sums[name] = out.sums.get(name, 0.0) + v
-            out.low, out.high, out.gap = min(out.low, part.low), max(out.high, part.high), max(out.gap, part.gap)
+            out.low, out.high = min(out.low, part.low), max(out.high, part.high)
+            out.gap, out.gap_at = max((out.gap, out.gap_at), (part.gap, part.gap_at))
         return out
 
     def mean(self, name: str) -> float:
@@ -76,6 +94,7 @@ class Stats:
 class Prepared:
     """The trained part of a batch: each sequence up to its last trained token, and its streams on trained tokens [K]."""
 
+    names: list[str]  # "row 3 (episode 'e3')"
     ids: list[Tensor]  # [T] int64
     wanted: list[Tensor]  # [T] bool
     advantage: list[Tensor]
@@ -101,10 +120,12 @@ class Prepared:
 
 
 def prepare(sequences: list[batch.Sequence]) -> Prepared:
-    trained = [s for s in sequences if s.mask.any()]
+    named = [(f"row {i} (episode {s.episode!r})", s) for i, s in enumerate(sequences) if s.mask.any()]
+    trained = [s for _, s in named]
     ends = [int(s.mask.nonzero().max()) + 1 for s in trained]  # nothing after the last trained token matters to it
     valued = bool(trained) and trained[0].values is not None
     return Prepared(
+        names=[name for name, _ in named],
         ids=[s.tokens[:n] for s, n in zip(trained, ends, strict=True)],
         wanted=[s.mask[:n] for s, n in zip(trained, ends, strict=True)],
         advantage=[s.advantages[s.mask] for s in trained],
@@ -321,9 +342,36 @@ class Trainer:
             losses["policy"] += parts.policy.item()
             losses["kl"] += parts.kl.item()
             losses["value"] += 0.0 if value_share is None else value_share.item()
-            record(stats, tokens, parts, entropy, first, value_clipped)
+            record(stats, tokens, parts, entropy, value_clipped)
+            if first:
+                self._record_gap(stats, prepared, row, tokens)
+        self._guard(config.guard, stats.merged(self.ranks))
         heads = () if self.head is None else (self.head,)
-        return optim.step(self.net, self.optimizer, config.optimizer.clip_norm, self.ranks.sum(total)[0], *heads)
+        (total,), most = self.ranks.sum(total), config.guard.max_grad_norm
+        return optim.step(self.net, self.optimizer, config.optimizer.clip_norm, total, *heads, max_norm=most)
+
+    def _guard(self, guard: GuardConfig, stats: Stats) -> None:
+        """Stops the update before its step where the numbers so far leave the bounds."""
+        farthest = max(stats.high, 1 / max(stats.low, 1e-30))
+        gap, entropy = stats.mean("gap"), stats.mean("entropy")
+        if guard.max_ratio and farthest > guard.max_ratio:
+            raise unstable(f"a ratio to the start of the update, or its inverse, is {farthest:.4g}", "max_ratio", guard)
+        if guard.max_gap and gap > guard.max_gap:
+            what = f"the mean |logprob(trainer) - logprob(sampler)| is {gap:.4g} (largest {stats.gap:.4g}, at {stats.gap_at})"
+            raise unstable(what, "max_gap", guard)
+        if guard.min_entropy and entropy < guard.min_entropy:
+            raise unstable(f"the mean entropy is {entropy:.4g} nats", "min_entropy", guard)
+
+    @staticmethod
+    def _record_gap(stats: Stats, prepared: Prepared, row: pack.Row, tokens: loss.Tokens) -> None:
+        """Keeps the largest gap to the sampler and its place; that of the start of the update, so of the first pass only."""
+        if not len(tokens.logprob_old):
+            return
+        gaps = (tokens.logprob_old - tokens.logprob_sampler).abs()
+        k = int(gaps.argmax())
+        if gaps[k].item() > stats.gap:
+            stats.gap = gaps[k].item()
+            stats.gap_at = f"{prepared.names[row.members[int(row.sequence[k])]]}, token {int(row.time[k])}"
 
     def _value_loss(self, prepared: Prepared, row: pack.Row, config: UpdateConfig, values: Tensor | None, whole):
         """The row's share of the value loss, without its coefficient, and where it was clipped [M]; None without a head."""
@@ -425,9 +473,13 @@ class Trainer:
         }
 
 
-def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor, first: bool, value_clipped=None) -> None:
-    """Adds a row to the sums. The gap to the sampler is that of the start of the update, so only the first pass counts it
-    (its sums and the count grow by the same tokens in later passes, with the same l_old)."""
+def unstable(what: str, bound: str, guard: GuardConfig) -> TrainerError:
+    limit = f"update.guard.{bound} is {getattr(guard, bound):g}"
+    return TrainerError("internal", f"{what}; {limit}. The weights were not changed")
+
+
+def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor, value_clipped=None) -> None:
+    """Adds a row to the sums."""
     rho = (tokens.logprob_old - tokens.logprob_sampler).double()  # log of trainer over sampler
     stats.add(
         tokens.mask,
@@ -445,8 +497,6 @@ def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor
     if len(parts.ratio):
         stats.low = min(stats.low, parts.ratio.min().item())
         stats.high = max(stats.high, parts.ratio.max().item())
-        if first:
-            stats.gap = max(stats.gap, rho.abs().max().item())
 
 
 def copy_state(state):

@@ -101,7 +101,7 @@ def test_gradient_is_that_of_the_rule(headed, tmp_path, monkeypatch, detach, mic
     step = optim.step
     got = {}
 
-    def keep(net, optimizer, clip_norm, value, head):
+    def keep(net, optimizer, clip_norm, value, head, **_):
         got.update({f"head.{n}": p.grad.clone() for n, p in head.named_parameters()})
         got.update({n: p.grad.clone() for n, p in net.named_parameters()}, loss=value)
         raise TrainerError("canceled", "enough")

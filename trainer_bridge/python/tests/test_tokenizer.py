@@ -108,6 +108,17 @@ def test_only_what_the_assistant_wrote_is_trained(tok):
     assert tokens[-1] == tok.eos_token_id and mask[-1]
 
 
+def test_a_turn_whose_train_is_false_is_context_alone(tok):
+    messages = conversation(1)
+    said = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
+    whole, all_trained = T.encode(tok, [T.Demonstration("d", messages)])[0]
+    messages[said[0]]["train"] = False
+    tokens, mask = T.encode(tok, [T.Demonstration("d", messages)])[0]
+    assert tokens == whole and mask != all_trained
+    off = [t for t, now, before in zip(tokens, mask, all_trained, strict=True) if before and not now]
+    assert off == ids(tok, messages[said[0]]["content"] + T.END) and sum(mask) == sum(all_trained) - len(off) > 0
+
+
 def test_content_that_looks_like_the_joint_keeps_the_sampler_s_ids(tok):
     """Content that begins with a line end is still tokenised apart from the prompt's, as the sampler would write it."""
     d = T.Demonstration("d", [{"role": "user", "content": "u"}, {"role": "assistant", "content": "\n\n x"}])

@@ -33,7 +33,7 @@ def gradients(t, rows, c, monkeypatch, tmp_path):
     """The gradient of the first optimizer step of an update."""
     kept = {}
 
-    def step(net, optimizer, clip_norm, value):
+    def step(net, optimizer, clip_norm, value, **_):
         kept.update({n: p.grad.clone() for n, p in net.named_parameters()}, loss=value)
         raise TrainerError("canceled", "enough")
 
@@ -159,11 +159,11 @@ def test_an_undone_update_leaves_the_optimizer_as_it_was(model_dir, tmp_path, mo
         if fail:
             real, calls = optim.step, [0]
 
-            def step(*a, real=real, calls=calls):
+            def step(*a, real=real, calls=calls, **k):
                 calls[0] += 1
                 if calls[0] == 2:
                     raise TrainerError("internal", "boom")
-                return real(*a)
+                return real(*a, **k)
 
             monkeypatch.setattr(optim, "step", step)
             with pytest.raises(TrainerError, match="boom"):
@@ -172,6 +172,28 @@ def test_an_undone_update_leaves_the_optimizer_as_it_was(model_dir, tmp_path, mo
         update(t, tmp_path, rows, config(), "second")
         results.append(weights(t))
     assert same(*results)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "fields", "words"),
+    [
+        ({"max_gap": 0.2}, {}, r"row 2 \(episode 'e2'\), token 9.*guard\.max_gap is 0\.2"),
+        ({"min_entropy": 100.0}, {}, r"mean entropy is \d.*guard\.min_entropy is 100"),
+        ({"max_grad_norm": 1e-6}, {}, r"gradient norm is \d.*guard\.max_grad_norm is 1e-06"),
+        ({"max_ratio": 1.0001}, {"minibatches": 3}, r"inverse, is \d.*guard\.max_ratio is 1\.0001"),
+    ],
+)
+def test_a_guard_stops_the_update_before_it_changes_anything(tiny, tmp_path, bounds, fields, words):
+    rows = rows_for(tiny, LENGTHS, shift=0.3)
+    rows[2]["logprobs"][9] -= 3  # the farthest from the sampler
+    update(tiny, tmp_path, rows, config(), "first")
+    before = weights(tiny)
+    wide = trainer.GuardConfig(max_gap=10, max_ratio=1e6, min_entropy=1e-6, max_grad_norm=1e6)
+    with pytest.raises(TrainerError, match=words) as e:
+        update(tiny, tmp_path, rows, config(**fields, guard=trainer.GuardConfig(**bounds)), "second")
+    assert e.value.kind == "internal" and same(before, weights(tiny)) and tiny.batch_ids == ["first"]
+    assert all(p.grad is None for p in tiny.net.parameters())
+    assert update(tiny, tmp_path, rows, config(**fields, guard=wide), "third")["updates"] == 2
 
 
 def test_no_batch_is_trained_twice(tiny, tmp_path):
@@ -202,6 +224,7 @@ def test_a_batch_without_trained_tokens_is_an_update_of_nothing(tiny, tmp_path):
     [
         (lambda: config(epochs=0), "epochs is 0; allowed: 1 or more"),
         (lambda: config(temperature=0.0), "temperature is 0.0; allowed: above 0"),
+        (lambda: config(guard=trainer.GuardConfig(max_gap=-1)), "guard.max_gap is -1; allowed: 0"),
         (lambda: config(lr=-1.0), "optimizer.lr is -1.0; allowed: above 0"),
         (lambda: config({"loss": "x"}), "loss is 'x'; allowed: ppo"),
     ],

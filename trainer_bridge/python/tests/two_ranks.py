@@ -40,10 +40,10 @@ def watch_gradients() -> list[dict]:
     """Keeps the gradients that each optimizer step gets; all ranks must watch."""
     kept, real = [], optim.step
 
-    def step(net, optimizer, clip_norm, value, head=None):
+    def step(net, optimizer, clip_norm, value, head=None, **fields):
         parts = {"net": net} | ({} if head is None else {"head": head})
         kept.append({f"{k}.{n}": policy.whole(p.grad).clone() for k, m in parts.items() for n, p in m.named_parameters()})
-        return real(net, optimizer, clip_norm, value, *(() if head is None else (head,)))
+        return real(net, optimizer, clip_norm, value, *(() if head is None else (head,)), **fields)
 
     optim.step = step
     return kept
