@@ -96,7 +96,7 @@ func (q *pipeline) policyKey() any {
 func (q *pipeline) demosFile() string { return filepath.Join(q.demos, demosFile) }
 
 func (q *pipeline) splits() configs.TaskSets {
-	sets := configs.TaskSets{Train: filepath.Join(q.tasks, "train")}
+	sets := configs.TaskSets{Train: filepath.Join(q.tasks, "train"), Certificates: q.cfg.Tasks.Certificates}
 	if q.cfg.Micro.Validation > 0 {
 		sets.Validation = filepath.Join(q.tasks, "validation")
 	}

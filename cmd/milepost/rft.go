@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	milepost "github.com/milepost-rl/milepost"
-	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/expert"
+	"github.com/milepost-rl/milepost/benchmarks/trajectories"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/credit"
 	"github.com/milepost-rl/milepost/orchestrator"
@@ -35,7 +35,8 @@ func newRFTCommand() *cobra.Command {
 		Long: "Collects demonstrations of the scripted expert on the training tasks through the same loop, tools and sandbox as\n" +
 			"training, keeps those that execution accepts (rft.accept), and fine-tunes the model of the configuration on them, or\n" +
 			"a tiny one made from nothing where model is empty. Instead of the expert, --chat lets an OpenAI-compatible chat\n" +
-			"endpoint try the tasks (key from the environment variable OPENAI_API_KEY), and --demos takes a JSONL file as it is.",
+			"endpoint try the tasks (key from the environment variable OPENAI_API_KEY), and --demos takes demonstrations as they are:\n" +
+			"a JSONL file, or what milepost trajectories import made of other systems' trajectories.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := loadRun(flags, "")
@@ -52,7 +53,7 @@ func newRFTCommand() *cobra.Command {
 		},
 	}
 	flags.register(c, "")
-	c.Flags().StringVar(&from.file, "demos", "", "demonstrations as JSONL instead of the scripted expert's")
+	c.Flags().StringVar(&from.file, "demos", "", "demonstrations instead of the scripted expert's: JSONL, or the folder of milepost trajectories import")
 	c.Flags().StringVar(&from.chat, "chat", "", "base address of a chat endpoint that tries the tasks instead of the scripted expert")
 	c.Flags().StringVar(&from.chatModel, "chat-model", "", "its model name")
 	c.Flags().StringVar(&out, "out", "", "directory for the fine-tuned model; must not exist")
@@ -70,6 +71,25 @@ func (d demoSource) check() error {
 		return &usageError{errors.New("--chat and --chat-model go together")}
 	}
 	return nil
+}
+
+// demos is the file of demonstrations to take as it is; "" where they are to be collected.
+func (d demoSource) demos() (string, error) {
+	if d.file == "" {
+		return "", nil
+	}
+	info, err := os.Stat(d.file)
+	if err != nil {
+		return "", milepost.E("rft", milepost.KindNotFound, "--demos: %w", err)
+	}
+	if !info.IsDir() {
+		return d.file, nil
+	}
+	file := filepath.Join(d.file, trajectories.DemosFile)
+	if _, err := os.Stat(file); err != nil {
+		return "", milepost.E("rft", milepost.KindNotFound, "--demos %s holds no %s; milepost trajectories import writes one", d.file, trajectories.DemosFile)
+	}
+	return file, nil
 }
 
 // model is who tries the tasks. A chat endpoint writes its calls as text in the configured format, since that text is
@@ -98,7 +118,10 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 		return err
 	}
 	defer release()
-	demos := from.file
+	demos, err := from.demos()
+	if err != nil {
+		return err
+	}
 	if demos == "" {
 		if cfg.Tasks.Train == "" {
 			return milepost.E("rft", milepost.KindInvalid, "tasks.train is empty and no --demos is given")

@@ -59,41 +59,6 @@ func (f *benchFlags) withChecker(use func(*benchmarks.Checker) error) (err error
 	return use(&benchmarks.Checker{Bases: w.bases, Blobs: w.blobs, Runner: w.tests, Workers: f.workers})
 }
 
-func newTasksValidateCommand() *cobra.Command {
-	var flags benchFlags
-	var runs int
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "validate SET",
-		Short: "Run every task both ways and report those that do not hold",
-		Long: "SET is a folder with tasks.jsonl, or such a file. With the reference patch every test must pass; untouched, every\n" +
-			"fail_to_pass test must fail and every pass_to_pass test pass; each time. Exit code 1 if a task does not hold.",
-		Args: oneSet,
-		RunE: func(c *cobra.Command, args []string) error {
-			if runs < 1 {
-				return &usageError{fmt.Errorf("--runs is %d; it must be at least 1", runs)}
-			}
-			tasks, err := benchmarks.Load(args[0])
-			if err != nil {
-				return err
-			}
-			var problems []benchmarks.Problem
-			err = flags.withChecker(func(check *benchmarks.Checker) (err error) {
-				problems, err = check.Validate(c.Context(), tasks, runs, counter(c, "validated"))
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			return printProblems(c.OutOrStdout(), tasks, problems, runs, asJSON)
-		},
-	}
-	flags.register(c)
-	c.Flags().IntVar(&runs, "runs", 2, "how often each task is run both ways")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the problems as JSON")
-	return c
-}
-
 // oneSet is the argument check of commands that take one task set.
 func oneSet(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
@@ -106,26 +71,6 @@ func oneSet(_ *cobra.Command, args []string) error {
 func counter(c *cobra.Command, what string) benchmarks.Progress {
 	p, began := newProgress(c.ErrOrStderr()), time.Now()
 	return func(done, total int) { p.count(what, done, total, time.Since(began)) }
-}
-
-func printProblems(out io.Writer, tasks []*milepost.Task, problems []benchmarks.Problem, runs int, asJSON bool) error {
-	if asJSON {
-		if problems == nil {
-			problems = []benchmarks.Problem{}
-		}
-		if err := printJSON(out, map[string]any{"tasks": len(tasks), "runs": runs, "problems": problems}); err != nil {
-			return err
-		}
-	} else {
-		for _, p := range problems {
-			fmt.Fprintf(out, "%s: %s\n", p.Task, p.Reason)
-		}
-		fmt.Fprintf(out, "%d of %d tasks hold in %d runs both ways\n", len(tasks)-len(problems), len(tasks), runs)
-	}
-	if len(problems) > 0 {
-		return milepost.E("tasks validate", milepost.KindConflict, "%d tasks do not hold", len(problems))
-	}
-	return nil
 }
 
 func printJSON(out io.Writer, v any) error {
@@ -157,8 +102,15 @@ func newTasksShowCommand() *cobra.Command {
 				}
 				return printJSON(c.OutOrStdout(), tasks)
 			}
+			certs, err := benchmarks.LoadCertificates(args[0])
+			if err != nil {
+				return err
+			}
 			return benchmarks.Each(args[0], func(t *milepost.Task) error {
 				first, _, _ := strings.Cut(t.Statement, "\n")
+				if c := certs[t.ID]; c != nil && !c.OK(false) {
+					first = "(" + c.String() + ")  " + first
+				}
 				_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %d failing, %d passing  %s\n", t.ID, len(t.FailToPass), len(t.PassToPass), first)
 				return err
 			})
@@ -189,8 +141,12 @@ func findTask(out io.Writer, set, id string, asJSON bool) error {
 	case asJSON:
 		return printJSON(out, found)
 	}
+	certs, err := benchmarks.LoadCertificates(set)
+	if err != nil {
+		return err
+	}
 	showTask(out, found)
-	return nil
+	return showCertificate(out, found, certs[id])
 }
 
 func showTask(out io.Writer, t *milepost.Task) {

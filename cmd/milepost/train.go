@@ -88,7 +88,7 @@ type machinery struct {
 
 // train runs a training run from its beginning or from where its journal ends.
 func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resume bool) (err error) {
-	tasks, split, err := loadSplits(cfg.Tasks)
+	tasks, split, err := loadSplits(cfg.Tasks, p)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func openRun(cfg configs.Run, resume bool) (*orchestrator.Folder, uint64, error)
 }
 
 // loadSplits loads the task sets. Ids must differ across them, but validation may be the held-out set itself.
-func loadSplits(sets configs.TaskSets) ([]*milepost.Task, orchestrator.Tasks, error) {
+func loadSplits(sets configs.TaskSets, p *progress) ([]*milepost.Task, orchestrator.Tasks, error) {
 	var all []*milepost.Task
 	var split orchestrator.Tasks
 	for _, s := range []struct {
@@ -285,12 +285,15 @@ func loadSplits(sets configs.TaskSets) ([]*milepost.Task, orchestrator.Tasks, er
 		if s.dir == "" {
 			continue
 		}
-		tasks, err := benchmarks.Load(s.dir)
+		tasks, err := loadCertified(s.dir, sets.Certificates, p)
 		if err != nil {
 			return nil, split, err
 		}
 		for _, t := range tasks {
 			*s.ids = append(*s.ids, t.ID)
+			if s.ids == &split.Train {
+				split.Weights = append(split.Weights, weightOf(t))
+			}
 		}
 		if s.ids == &split.Heldout && s.dir == sets.Validation {
 			continue
@@ -298,6 +301,26 @@ func loadSplits(sets configs.TaskSets) ([]*milepost.Task, orchestrator.Tasks, er
 		all = append(all, tasks...)
 	}
 	return all, split, nil
+}
+
+// weightOf is a task's share in a mixture, relative to the others.
+func weightOf(t *milepost.Task) float64 {
+	if t.Weight == 0 {
+		return 1
+	}
+	return t.Weight
+}
+
+// loadCertified loads a set as its certificates allow, and says what is left out.
+func loadCertified(set string, trust benchmarks.Trust, p *progress) ([]*milepost.Task, error) {
+	taken, err := benchmarks.LoadCertified(set, trust, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range taken.Lines(set) {
+		p.line("%s", l)
+	}
+	return taken.Tasks, nil
 }
 
 // rollouts implements orchestrator.Rollouts: training episodes probe their steps, the others only their final tree.
