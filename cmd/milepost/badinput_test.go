@@ -31,7 +31,7 @@ func newTrainable(t *testing.T) *trainable {
 	if err := benchmarks.Save(c.tasks, []*milepost.Task{repairTask(t, "t1", "pass")}); err != nil {
 		t.Fatal(err)
 	}
-	write(t, c.file, fmt.Sprintf("run:\n  dir: %s\nmodel: %s\ntasks:\n  train: %s\nserver:\n  command: [no-such-vllm, serve]\n", c.run, c.model, c.tasks))
+	write(t, c.file, fmt.Sprintf("run:\n  dir: %s\nmodel: %s\ntasks:\n  train: %s\n  certificates: ignore\nserver:\n  command: [no-such-vllm, serve]\n", c.run, c.model, c.tasks))
 	return c
 }
 

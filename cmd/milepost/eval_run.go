@@ -109,7 +109,7 @@ func openEval(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 	}()
 	e.p.line("the evaluation is in %s", e.dir)
 	e.o.Samples = o.samples(cfg)
-	if e.tasks, err = evalTasks(ctx, o, e.dir, p); err != nil {
+	if e.tasks, err = evalTasks(ctx, o, cfg.Tasks.Certificates, e.dir, p); err != nil {
 		return nil, err
 	}
 	start, err := e.start()

@@ -79,7 +79,7 @@ func TestTasksWrongUse(t *testing.T) {
 	for want, args := range map[string][]string{
 		`no task "t-9" among 1`:     {"show", dir, "t-9"},
 		"no such file or directory": {"stats", filepath.Join(dir, "no")},
-		"repository: stat":          {"validate", dir, "--runs", "1"},
+		"repository: stat":          {"validate", dir, "--runs", "1"}, // of the one task that cannot be checked
 		"holds a task set already":  {"make", "micro", "--out", dir, "--count", "1"},
 		"has a tasks.jsonl already": {"make", "inject", "--package", "p==1", "--out", dir, "--cache", dir},
 	} {
