@@ -71,6 +71,29 @@ func fillServersDisk(ctx context.Context, w *chaosWorld) {
 	w.await(ctx, "the server takes no more", func() bool { return w.prober.Stats().PublishErrors > 0 || workersSaid("publish result")(w) })
 }
 
+// externalServerOnSmallDisk is a server that somebody else runs: nothing starts its JetStream anew when there is room.
+func externalServerOnSmallDisk(w *chaosWorld) {
+	w.cluster = []*clusterRole{{Name: "external", Dir: filepath.Join(w.smallDisk(48), "nats"), Port: w.server.Port, MaxStore: 32 << 20}}
+}
+
+// fillExternalServersDisk makes room again, sees that this alone does not help, and starts the server anew, as the reports of
+// the run say one should.
+func fillExternalServersDisk(ctx context.Context, w *chaosWorld) {
+	free := w.fill()
+	w.goOn()
+	refused := func() int {
+		return w.prober.Stats().PublishErrors + strings.Count(w.workers[0].said()+w.workers[1].said(), "publish result")
+	}
+	w.await(ctx, "the server takes no more", func() bool { return refused() > 0 })
+	w.await(ctx, "the run says what to do", func() bool { return reported(restartAdvice)(w) })
+	free()
+	before := refused()
+	time.Sleep(2 * time.Second)
+	w.t.Logf("with room again, %d further tries were refused", refused()-before)
+	w.servers[0].end(syscall.SIGTERM)
+	w.servers[0] = startRole(w.t, chaosRole{Cluster: w.cluster[0]})
+}
+
 func workerOnSmallDisk(w *chaosWorld) { w.roles[0].Dir = filepath.Join(w.smallDisk(16), "w0") }
 
 func fillWorkersDisk(ctx context.Context, w *chaosWorld) {

@@ -3,8 +3,10 @@ package shadow
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +28,8 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env"
+	"github.com/milepost-rl/milepost/env/docker"
+	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/local"
 	"github.com/milepost-rl/milepost/env/repo"
 	"github.com/milepost-rl/milepost/env/testrun"
@@ -44,17 +48,19 @@ type chaosRole struct {
 type clusterRole struct {
 	Name, Dir  string
 	Port, Peer int
-	Peers      []int // ports of all
+	Peers      []int // ports of all; none for a server that stands alone
+	MaxStore   int64 // 0 = 1 GiB
 }
 
 type workerRole struct {
 	URL, Token, Name, Dir string
 	Slots                 int
 	AckWait, Delay        time.Duration
-	Real                  bool   // tests in the real sandbox
-	Faults                bool   // its messages are damaged, doubled and held up
-	Fatal                 string // the tree whose tests end the worker process, each time: SIGKILL, as the kernel does when memory is out
-	MaxDeliveries         int    // 0 = the default
+	Real                  bool           // tests in the real sandbox
+	Docker                *docker.Config // tests in containers of this engine
+	Faults                bool           // its messages are damaged, doubled and held up
+	Fatal                 string         // the tree whose tests end the worker process, each time: SIGKILL, as the kernel does when memory is out
+	MaxDeliveries         int            // 0 = the default
 }
 
 // chaosMain is the main function of such a process; it ends on SIGTERM, and when the test that holds its standard input dies.
@@ -97,9 +103,12 @@ func (c *clusterRole) start() (*server.Server, error) {
 	for _, p := range c.Peers {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprint("127.0.0.1:", p)})
 	}
-	s, err := server.NewServer(&server.Options{ServerName: c.Name, Host: "127.0.0.1", Port: c.Port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: c.Dir,
-		JetStreamMaxStore: 1 << 30, JetStreamMaxMemory: 64 << 20, Routes: routes,
-		Cluster: server.ClusterOpts{Name: "chaos", Host: "127.0.0.1", Port: c.Peer}})
+	opts := &server.Options{ServerName: c.Name, Host: "127.0.0.1", Port: c.Port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: c.Dir,
+		JetStreamMaxStore: cmp.Or(c.MaxStore, 1<<30), JetStreamMaxMemory: 64 << 20, Routes: routes}
+	if len(c.Peers) > 0 {
+		opts.Cluster = server.ClusterOpts{Name: "chaos", Host: "127.0.0.1", Port: c.Peer}
+	}
+	s, err := server.NewServer(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +138,7 @@ func (w *workerRole) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	runner, done, err := w.runner(store, blobs)
+	runner, options, done, err := w.runner(store, blobs)
 	if err != nil {
 		return err
 	}
@@ -140,8 +149,8 @@ func (w *workerRole) run(ctx context.Context) error {
 	if w.MaxDeliveries > 0 {
 		wc.MaxDeliveries = w.MaxDeliveries
 	}
-	worker, err := NewWorker(ctx, nc, wc, &slowRunner{runner, w.Delay, w.Fatal}, blobs, WithBaseStore(store),
-		WithWorkerErrors(func(err error) { fmt.Fprintln(os.Stderr, w.Name+":", err) }))
+	worker, err := NewWorker(ctx, nc, wc, &slowRunner{runner, w.Delay, w.Fatal}, blobs, append(options, WithBaseStore(store),
+		WithWorkerErrors(func(err error) { fmt.Fprintln(os.Stderr, w.Name+":", err) }))...)
 	if err != nil {
 		return err
 	}
@@ -153,18 +162,30 @@ func (w *workerRole) run(ctx context.Context) error {
 }
 
 // runner gives the runner of the role and what ends it.
-func (w *workerRole) runner(store *repo.Store, blobs *repo.Blobs) (TestRunner, func(), error) {
-	if !w.Real {
+func (w *workerRole) runner(store *repo.Store, blobs *repo.Blobs) (r TestRunner, options []WorkerOption, done func(), err error) {
+	var boxes driver.Driver
+	switch {
+	case w.Docker != nil:
+		var d *docker.Driver
+		if d, err = docker.New(context.Background(), *w.Docker); err == nil {
+			boxes, options = d, []WorkerOption{WithReadiness(d.Ready)}
+		}
+	case w.Real:
+		boxes, err = local.New(local.Config{Root: filepath.Join(w.Dir, "sandboxes")})
+	default:
 		dir := filepath.Join(w.Dir, "trees")
-		return &contentRunner{store, blobs, dir}, func() {}, os.MkdirAll(dir, 0o755)
+		return &contentRunner{store, blobs, dir}, nil, func() {}, os.MkdirAll(dir, 0o755)
 	}
-	d, err := local.New(local.Config{Root: filepath.Join(w.Dir, "sandboxes")})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	e := env.New(d)
+	e := env.New(boxes)
 	runner := testrun.New(testrun.Default(), e, store, blobs)
-	return runner, func() { _, _ = runner.Close(), e.Close() }, nil
+	return runner, options, func() {
+		if err := errors.Join(runner.Close(), e.Close()); err != nil {
+			fmt.Fprintln(os.Stderr, w.Name+": close:", err)
+		}
+	}, nil
 }
 
 // slowRunner takes its time, and tells on standard output when it holds a probe.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/env/docker/dockertest"
 	"github.com/milepost-rl/milepost/env/local"
 )
 
@@ -26,9 +28,8 @@ const (
 	chaosBarrier = 2 * time.Minute       // far longer than any scenario should take: what is late at it never comes
 )
 
-// scenarios is the table of what may go wrong. Another one (a Docker engine that is killed) is one more line: what it needs
-// (a reason to skip it, or ""), how its world differs, what it breaks once the replay is under way, and by what it is seen
-// that it did break something.
+// scenarios is the table of what may go wrong. Another one is one more line: what it needs (a reason to skip it, or ""), how
+// its world differs, what it breaks once the replay is under way, and by what it is seen that it did break something.
 var scenarios = []scenario{
 	{name: "worker killed in a probe", world: slowFirst, disturb: killWorker, trace: counted(func(s Stats) bool { return s.Redelivered > 0 })},
 	{name: "server killed and restarted", disturb: killServer, trace: func(w *chaosWorld) bool { return w.nc.Stats().Reconnects > 0 }},
@@ -40,6 +41,15 @@ var scenarios = []scenario{
 	{name: "server's disk full", needs: needsMount, world: serverOnSmallDisk, disturb: fillServersDisk, trace: func(w *chaosWorld) bool {
 		return w.prober.Stats().PublishErrors > 0 || workersSaid("publish result")(w)
 	}},
+	{name: "external server's disk full, restarted by hand", needs: needsMount, world: externalServerOnSmallDisk, disturb: fillExternalServersDisk,
+		trace: reported(restartAdvice)},
+	{name: "two of three servers killed", world: threeServers, disturb: killTwo, trace: func(w *chaosWorld) bool {
+		return w.prober.Stats().PublishErrors > 0 || workersSaid("publish result")(w)
+	}},
+	{name: "slow network", world: slowNetwork, disturb: breakLine, trace: sawSlowNetwork},
+	{name: "Docker engine killed", needs: dockertest.Missing, world: onDocker(), disturb: killEngine, trace: counted(func(s Stats) bool { return s.Retries > 0 }), after: nothingLeft},
+	{name: "Docker engine killed, live-restore", needs: needsFull(dockertest.Missing), world: onDocker("--live-restore"), disturb: killEngine,
+		trace: counted(func(s Stats) bool { return s.Retries > 0 }), after: nothingLeft},
 	{name: "worker's disk full", needs: needsMount, world: workerOnSmallDisk, disturb: fillWorkersDisk, trace: counted(func(s Stats) bool { return s.Retries > 0 })},
 }
 
@@ -49,6 +59,17 @@ type scenario struct {
 	world   func(w *chaosWorld)
 	disturb func(ctx context.Context, w *chaosWorld)
 	trace   func(*chaosWorld) bool // nil where nothing need show
+	after   func(*chaosWorld)      // looks at what is left once the credits are there; nil for nothing
+}
+
+// needsFull keeps a scenario to the long form.
+func needsFull(needs func() string) func() string {
+	return func() string {
+		if os.Getenv(chaosFullEnv) == "" {
+			return "only in the long form (make chaos)"
+		}
+		return needs()
+	}
 }
 
 func counted(ok func(Stats) bool) func(*chaosWorld) bool {
@@ -84,6 +105,27 @@ type chaosWorld struct {
 	goOn    func() // lets the agents do the second half of their steps
 	small   string // the small disk
 	link    string // the network link to cut
+	slow    *slowLink
+	engine  *dockertest.Engine
+	clean   engineLeft // what the engine has without sandboxes
+
+	mu      sync.Mutex
+	reports []string // of the prober
+}
+
+func (w *chaosWorld) report(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reports = append(w.reports, err.Error())
+}
+
+// reported tells whether the prober said so.
+func reported(what string) func(*chaosWorld) bool {
+	return func(w *chaosWorld) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.ContainsFunc(w.reports, func(s string) bool { return strings.Contains(s, what) })
+	}
 }
 
 func TestChaos(t *testing.T) {
@@ -167,6 +209,9 @@ func (s *stage) run(t *testing.T, sc scenario, full bool) ending {
 		eventually(t, fmt.Sprintf("the trouble shows: %+v", w.prober.Stats()), func() bool { return sc.trace(w) })
 	}
 	end.stats = w.prober.Stats()
+	if sc.after != nil {
+		sc.after(w)
+	}
 	return end
 }
 
@@ -208,7 +253,7 @@ func (w *chaosWorld) start(s *stage) {
 	var err error
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
-		w.prober, err = NewProber(ctx, w.nc, w.pc, s.blobs, WithBases(s.store))
+		w.prober, err = NewProber(ctx, w.nc, w.pc, s.blobs, WithBases(s.store), WithErrors(w.report))
 		cancel()
 		if err == nil || time.Now().After(end) { // a cluster elects its leader first
 			break
@@ -222,6 +267,9 @@ func (w *chaosWorld) start(s *stage) {
 
 func (w *chaosWorld) startWorker(i int) *chaosProcess {
 	w.roles[i].URL, w.roles[i].Token = w.urls(), w.server.Token
+	if w.slow != nil {
+		w.roles[i].URL = w.slow.url()
+	}
 	return startRole(w.t, chaosRole{Worker: w.roles[i]}, w.through[i]...)
 }
 
@@ -305,6 +353,25 @@ func killLeader(ctx context.Context, w *chaosWorld) {
 		}
 	}
 	w.t.Errorf("no server is called %q", info.Cluster.Leader)
+}
+
+// killTwo leaves one of three servers, which takes nothing: there is no quorum. Then it brings both back, one by one.
+func killTwo(ctx context.Context, w *chaosWorld) {
+	killLeader(ctx, w)
+	w.goOn()
+	time.Sleep(time.Second) // the two that are left elect a leader
+	first := slices.IndexFunc(w.cluster, func(c *clusterRole) bool { return c.Name == w.killed })
+	if first < 0 {
+		return
+	}
+	second := (first + 1) % 3
+	w.servers[second].end(syscall.SIGKILL)
+	w.await(ctx, "nothing can be stored", func() bool { return w.prober.Stats().PublishErrors > 0 || workersSaid("publish result")(w) })
+	time.Sleep(2 * time.Second)
+	for _, i := range []int{second, first} {
+		w.servers[i] = startRole(w.t, chaosRole{Cluster: w.cluster[i]})
+		time.Sleep(time.Second)
+	}
 }
 
 func pauseWorker(ctx context.Context, w *chaosWorld) {

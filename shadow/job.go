@@ -65,6 +65,7 @@ func (w *Worker) deliver(ctx context.Context, m jetstream.Msg, n names, res *wir
 		return
 	}
 	id := fmt.Sprintf("%s/%d/%s/%d/%d", n.run, res.Epoch, res.Key, res.Attempt, res.Delivery)
+	var refusals refusals
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		tctx, cancel := context.WithTimeout(ctx, publishBound)
 		_, err = w.js.PublishMsg(tctx, out, jetstream.WithMsgID(id))
@@ -73,6 +74,11 @@ func (w *Worker) deliver(ctx context.Context, m jetstream.Msg, n names, res *wir
 			break
 		}
 		w.onErr(milepost.E("shadow: publish result", milepost.KindUnavailable, "probe %s: %w", res.ID, err))
+		if !w.nc.IsConnected() {
+			refusals.since = time.Time{}
+		} else if advice := refusals.refused(err, time.Now()); advice != nil {
+			w.onErr(advice)
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -35,18 +35,19 @@ type Prober struct {
 	blobs BlobGetter
 	opts  proberOptions
 
-	mu      sync.Mutex
-	book    *book
-	cache   *cacheFile
-	flaky   *flakyFile
-	backlog [len(kinds)][]*flight
-	queued  int
-	prints  map[string]*taskPrint
-	tasks   map[string]*milepost.Task
-	heard   map[string]heardWorker
-	foreign map[int]bool // wire versions of workers that were reported
-	idle    time.Time    // since when requests wait and no worker is there for them; zero where one is
-	stopped error        // why the prober does no more; nil while it works
+	mu       sync.Mutex
+	book     *book
+	cache    *cacheFile
+	flaky    *flakyFile
+	backlog  [len(kinds)][]*flight
+	queued   int
+	prints   map[string]*taskPrint
+	tasks    map[string]*milepost.Task
+	heard    map[string]heardWorker
+	foreign  map[int]bool // wire versions of workers that were reported
+	refusals refusals
+	idle     time.Time // since when requests wait and no worker is there for them; zero where one is
+	stopped  error     // why the prober does no more; nil while it works
 
 	more   chan struct{} // capacity 1: the backlog has grown
 	ctx    context.Context

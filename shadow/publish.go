@@ -91,10 +91,8 @@ func (p *Prober) carry(f *flight, attempt int) {
 			p.abandon(f, attempt, err)
 			return
 		}
-		p.mu.Lock()
-		p.book.stats.PublishErrors++
-		p.mu.Unlock()
 		p.report(err)
+		p.report(p.refused(err))
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, 2*time.Second)
@@ -112,6 +110,7 @@ func (p *Prober) carry(f *flight, attempt int) {
 
 func (p *Prober) arrived(f *flight, attempt int, seq uint64) {
 	p.mu.Lock()
+	p.refusals = refusals{}
 	p.book.sent(f, attempt, seq)
 	gone := p.book.flights[f.key] != f
 	if gone { // released meanwhile, or its result was faster: then the message is gone already
@@ -122,6 +121,18 @@ func (p *Prober) arrived(f *flight, attempt int, seq uint64) {
 		return
 	}
 	_ = p.nc.Publish(p.names.wake(), nil) // idle workers look by themselves too
+}
+
+// refused counts a failed try and returns what there is to say about the server beside it.
+func (p *Prober) refused(err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.book.stats.PublishErrors++
+	if !p.nc.IsConnected() {
+		p.refusals = refusals{}
+		return nil
+	}
+	return p.refusals.refused(err, p.opts.now())
 }
 
 // abandon ends a probe that cannot be asked for: bytes of its tree are missing or damaged.
