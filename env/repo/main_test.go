@@ -1,10 +1,12 @@
-package repo
+package repo_test
 
 import (
 	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/milepost-rl/milepost/env/docker/dockertest"
 )
 
 // TestMain puts the many small files of these tests into memory where the system has a place for that.
@@ -14,5 +16,5 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	dockertest.Main(m, func() error { return goleak.Find() })
 }
