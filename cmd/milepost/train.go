@@ -314,6 +314,9 @@ func weightOf(t *milepost.Task) float64 {
 // loadCertified loads a set as its certificates allow, and says what is left out.
 func loadCertified(set string, trust benchmarks.Trust, p *progress) ([]*milepost.Task, error) {
 	taken, err := benchmarks.LoadCertified(set, trust, nil)
+	if err == nil {
+		err = benchmarks.RequirePrepared(set, taken.Tasks)
+	}
 	if err != nil {
 		return nil, err
 	}
