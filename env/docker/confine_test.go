@@ -2,8 +2,6 @@ package docker_test
 
 import (
 	"bytes"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,31 +56,6 @@ func alive(t testing.TB, s *env.Sandbox, after string) {
 	if want := "alive 3\n"; string(r.Stdout) != want { // the agent, a supervisor, the shell
 		list := sh(t, s, env.Limits{}, `cat /proc/[0-9]*/stat 2>/dev/null | cut -d' ' -f1-4`)
 		t.Errorf("after %s: %q %s, processes:\n%s", after, r.Stdout, r.Stderr, list.Stdout)
-	}
-}
-
-func TestNetwork(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
-	const connect = `python3 -c 'import socket, sys; socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5); print("connected")' "$1"`
-	s := box(t, nil, env.Spec{})
-	if r := sh(t, s, env.Limits{}, connect, port); r.ExitCode == 0 || !bytes.Contains(r.Stderr, []byte("Connection refused")) {
-		t.Errorf("without the network: %d %s %s", r.ExitCode, r.Stdout, r.Stderr)
-	}
-	if r := sh(t, s, env.Limits{}, "ls /sys/class/net"); string(r.Stdout) != "lo\n" {
-		t.Errorf("network devices without the network: %s", r.Stdout)
-	}
-	// The engine of these tests has no bridge; the host's network is as good to show that the Spec decides.
-	host := func(c *docker.Config) { c.Network = "host" }
-	if r := sh(t, box(t, host, env.Spec{Network: true}), env.Limits{}, connect, port); string(r.Stdout) != "connected\n" {
-		t.Errorf("with the network: %d %s %s", r.ExitCode, r.Stdout, r.Stderr)
-	}
-	if r := sh(t, box(t, host, env.Spec{}), env.Limits{}, connect, port); r.ExitCode == 0 {
-		t.Error("a task that may not use the network reaches it, since another may")
 	}
 }
 
@@ -161,71 +134,4 @@ func TestAgent(t *testing.T) {
 		}
 		alive(t, s, script)
 	}
-}
-
-func TestOtherSandboxes(t *testing.T) {
-	e := env.New(open(t, nil))
-	defer e.Close()
-	a, b := boxIn(t, e, env.Spec{}), boxIn(t, e, env.Spec{})
-	p, err := a.Start(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo mine >/tmp/secret; echo ready; exec sleep 1000 # swordfish"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Fscanln(p.Stdout, new(string)); err != nil {
-		t.Fatal(err)
-	}
-	r := sh(t, b, env.Limits{}, `cat /proc/[0-9]*/cmdline | tr '\0' ' '; cat /tmp/secret; kill -9 -1`)
-	if bytes.Contains(r.Stdout, []byte("sleep 1000")) || bytes.Contains(r.Stdout, []byte("mine")) {
-		t.Errorf("another sandbox shows:\n%s", r.Stdout)
-	}
-	if r := sh(t, a, env.Limits{}, "cat /proc/[0-9]*/cmdline | grep -c 'sleep'"); r.ExitCode != 0 {
-		t.Error("the other sandbox's process is gone")
-	}
-	p.Kill()
-	if _, err := p.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestNothingSurvives checks that an ended command leaves no process, however it hid them and in any way of ending, and
-// that a command beside it is not touched.
-func TestNothingSurvives(t *testing.T) {
-	s := box(t, nil, env.Spec{})
-	beside, err := s.Start(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "while read -r l; do echo \"got $l\"; done"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		end  string
-		wall time.Duration
-	}{
-		"exit": {"exit 0", 0}, "time-out": {"sleep 1000", time.Second}, "kill of the supervisor": {"kill -9 $PPID; sleep 1000", 0},
-	} {
-		marker := "marker-" + strings.ReplaceAll(name, " ", "-")
-		script := `for i in 1 2 3; do setsid sh -c 'trap "" TERM HUP INT; (sleep 1.5; touch late-$1; exec sleep 1000) & exec sleep 999' "$1" "$1" >/dev/null 2>&1 </dev/null & done
-			(while :; do echo still; sleep 0.01; done) & sleep 0.1; ` + c.end
-		r := sh(t, s, env.Limits{Wall: c.wall}, script, marker)
-		if r.TimedOut != (c.wall > 0) {
-			t.Errorf("%s: %+v", name, r)
-		}
-		if r := sh(t, s, env.Limits{}, `cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -E '[m]arker|^(999|1000)$'`); r.ExitCode == 0 {
-			t.Errorf("%s: processes are left:\n%s", name, r.Stdout)
-		}
-		time.Sleep(1800 * time.Millisecond)
-		if _, err := s.Stat(ctx, "late-"+marker); milepost.KindOf(err) != milepost.KindNotFound {
-			t.Errorf("%s: a process wrote after its command had ended: %v", name, err)
-		}
-		var answer [2]string
-		fmt.Fprintln(beside.Stdin, "line")
-		if _, err := fmt.Fscanln(beside.Stdout, &answer[0], &answer[1]); err != nil || answer != [2]string{"got", "line"} {
-			t.Fatalf("%s: the command beside it: %q %v", name, answer, err)
-		}
-	}
-	if err := beside.Stdin.Close(); err != nil {
-		t.Error(err)
-	}
-	if r, err := beside.Wait(); err != nil || r.ExitCode != 0 {
-		t.Errorf("the command beside: %+v %v", r, err)
-	}
-	alive(t, s, "commands that hid processes")
 }

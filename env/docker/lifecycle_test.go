@@ -1,16 +1,10 @@
 package docker_test
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,14 +20,45 @@ import (
 	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/docker/dockertest"
+	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/envtest"
 )
 
-// left counts what this driver's label, or its agent, still finds on the machine.
-type left struct{ containers, volumes, processes, mounts int }
+const ownedEnv = "MILEPOST_TEST_DOCKER_OWNER"
 
-func countLeft(t testing.TB, cli *client.Client) left {
+// owned is the driver for envtest.Left; the process that is killed learns of the engine from its environment.
+func owned(t *testing.T) envtest.Owned {
+	cfg := docker.Default()
+	if host, agentPath, ok := strings.Cut(os.Getenv(ownedEnv), " "); ok {
+		cfg.Hosts, cfg.Agent, cfg.Image, cfg.Pull = []string{host}, agentPath, dockertest.Image, docker.PullNever
+	} else {
+		cfg = dockertest.Config(t)
+		t.Setenv(ownedEnv, cfg.Hosts[0]+" "+cfg.Agent)
+	}
+	return envtest.Owned{
+		New:    func(string) (driver.Driver, error) { return docker.New(ctx, cfg) },
+		Count:  func(t testing.TB, _ string) map[string]int { return countLeft(t, cfg.Hosts[0]) },
+		Killed: "TestOwner",
+	}
+}
+
+func TestOwner(t *testing.T) {
+	if os.Getenv(ownedEnv) == "" {
+		t.Skip("only as a child of TestNothingLeft")
+	}
+	envtest.RunOwner(t, owned(t))
+}
+
+func TestNothingLeft(t *testing.T) { envtest.Left(t, owned(t)) }
+
+// countLeft counts what this driver's label, or its agent, finds on the machine.
+func countLeft(t testing.TB, host string) map[string]int {
 	t.Helper()
+	cli, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
 	mine := filters.NewArgs(filters.Arg("label", "milepost.owner"))
 	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: mine})
 	if err != nil {
@@ -43,187 +68,35 @@ func countLeft(t testing.TB, cli *client.Client) left {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := left{containers: len(containers), volumes: len(volumes.Volumes)}
-	entries, err := os.ReadDir("/proc")
+	info, err := cli.Info(ctx)
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && strings.HasPrefix(string(line), agent.Path+"\x00") {
-			l.processes++
-		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := cli.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := map[string]int{"containers": len(containers), "volumes": len(volumes.Volumes), "agents": len(agents(t)), "mounts": 0}
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, filepath.Join(info.DockerRootDir, "overlay2")+"/") || strings.Contains(line, info.DockerRootDir+"/containers/") {
-			l.mounts++
+			out["mounts"]++
 		}
 	}
-	return l
+	return out
 }
 
-// wantNothing waits a moment for what ends by itself, then wants that nothing is left.
-func wantNothing(t testing.TB, cli *client.Client) {
-	t.Helper()
-	var l left
-	for begin := time.Now(); time.Since(begin) < 30*time.Second; time.Sleep(200 * time.Millisecond) {
-		if l = countLeft(t, cli); l == (left{}) {
-			return
-		}
-	}
-	t.Errorf("left behind: %+v", l)
-}
-
-// episode works in a sandbox of its own until it is done or cancelled.
-func episode(ctx context.Context, e *env.Env, base string, rnd *rand.Rand) (err error) {
-	s, err := e.Create(ctx, env.Spec{Name: "episode", Base: base})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close(context.Background())) }()
-	for i := range 3 {
-		if err := s.WriteFile(ctx, fmt.Sprintf("f%d", i), []byte("x"), 0); err != nil {
-			return err
-		}
-		script := []string{"sleep 0.05", "setsid sleep 1000 & sleep 0.05", "sleep 5", "head -c 100000 /dev/zero"}[rnd.IntN(4)]
-		if _, err := s.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", script}, Limits: env.Limits{Wall: time.Second}}); err != nil {
-			return err
-		}
-	}
-	if _, err := s.Changes(ctx); err != nil {
-		return err
-	}
-	if rnd.IntN(4) == 0 {
-		_, err = s.Start(ctx, env.Command{Argv: []string{"sleep", "1000"}}) // Close ends it
-	}
-	return err
-}
-
-// episodes runs n of them, four at a time, half of them cancelled at a random moment.
-func episodes(t testing.TB, e *env.Env, base string, n int, seed uint64) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 4)
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
-			c, cancel := context.WithCancel(ctx)
-			defer cancel()
-			if rnd.IntN(2) == 0 {
-				timer := time.AfterFunc(time.Duration(rnd.IntN(3000))*time.Millisecond, cancel)
-				defer timer.Stop()
-			}
-			if err := episode(c, e, base, rnd); err != nil && milepost.KindOf(err) != milepost.KindCanceled {
-				t.Errorf("episode %d: %v", i, err)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-const ownerEnv = "MILEPOST_TEST_DOCKER_OWNER"
-
-// TestOwner is the other process of TestNothingLeft: it runs episodes until it is killed.
-func TestOwner(t *testing.T) {
-	host, agentPath, ok := strings.Cut(os.Getenv(ownerEnv), " ")
-	if !ok {
-		t.Skip("only as a child of TestNothingLeft")
-	}
-	cfg := docker.Default()
-	cfg.Hosts, cfg.Agent, cfg.Image, cfg.Pull = []string{host}, agentPath, dockertest.Image, docker.PullNever
-	d, err := docker.New(ctx, cfg)
+// agents are the processes 1 of containers on this machine.
+func agents(t testing.TB) (out []string) {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("ready")
-	base := envtest.MakeBase(t)
-	for seed := uint64(0); ; seed++ {
-		episodes(t, env.New(d), base, 100, seed)
-	}
-}
-
-// killOwners runs processes that own sandboxes and kills each at a random moment.
-func killOwners(t *testing.T, cfg docker.Config, n int) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range n {
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestOwner$", "-test.timeout", "5m")
-		cmd.Env = append(os.Environ(), ownerEnv+"="+cfg.Hosts[0]+" "+cfg.Agent)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-			t.Errorf("the owner said %q %v", line, err)
-		}
-		time.Sleep(time.Duration(500+rnd.IntN(3000)) * time.Millisecond)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-}
-
-// TestNothingLeft runs 100 episodes (MILEPOST_EPISODES sets another number) with random cancellation while owners beside
-// it are killed, then counts what is there.
-func TestNothingLeft(t *testing.T) {
-	n := 100
-	if s := os.Getenv("MILEPOST_EPISODES"); s != "" {
-		var err error
-		if n, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
-	} else if testing.Short() {
-		n = 20
-	}
-	cfg := dockertest.Config(t)
-	before := runtime.NumGoroutine()
-	cli := dockertest.Client(t, cfg.Hosts[0])
-	base := envtest.MakeBase(t)
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp)
-	d := open(t, nil)
-	e := env.New(d)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		killOwners(t, cfg, max(2, n/25))
-	}()
-	episodes(t, e, base, n, 7)
-	<-done
-	if open := e.Open(); open != 0 {
-		t.Errorf("%d sandboxes are open", open)
-	}
-	if err := e.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	last, err := docker.New(ctx, cfg) // collects what the dead owners left
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := last.Close(); err != nil {
-		t.Error(err)
-	}
-	wantNothing(t, cli)
-	if err := cli.Close(); err != nil {
-		t.Error(err)
-	}
-	wantGoroutines(t, before)
-	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-		for _, e := range left {
-			if !strings.HasPrefix(e.Name(), "TestOwner") { // the base of a killed owner's test
-				t.Errorf("left in the temporary folder: %s", e.Name())
-			}
+	for _, p := range lines {
+		if line, err := os.ReadFile(p); err == nil && strings.HasPrefix(string(line), agent.Path+"\x00") {
+			out = append(out, p)
 		}
 	}
+	return out
 }
 
 // TestCancelled cancels many commands and file operations and checks that each leaves no goroutine behind.

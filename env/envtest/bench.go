@@ -2,12 +2,20 @@ package envtest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/milepost-rl/milepost/env"
 )
+
+// BenchParallel is [Bench] with 1, 16 and 64 sandboxes at a time, as sub-benchmarks.
+func BenchParallel(b *testing.B, e *env.Env) {
+	for _, n := range []int{1, 16, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) { Bench(b, e, n) })
+	}
+}
 
 // Bench measures what a sandbox costs its user with n of them at a time: create, exec (of /bin/true), fork (snapshot and
 // a new sandbox from it) and destroy, each as the mean of what the n took, in milliseconds.

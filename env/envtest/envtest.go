@@ -8,8 +8,15 @@
 //	bench.go    what a sandbox costs, for the drivers' benchmarks
 //	base.go     the base repository that all tests begin with
 //
-// What only a confined driver can promise (escapes, process trees, memory) is tested beside that driver. A new promise of
-// package env gets a test here first.
+// [Escapes] is the same for what only a confined driver can promise; [Control] shows that its attempts succeed without:
+//
+//	escape.go, escape.py   attempts from inside, and what they go for outside
+//	escape_files.go        links and special files that a command leaves for the host
+//	escape_plants.go       what a command leaves for a later one, and processes that outlive theirs
+//	escape_limits.go       fork bombs, memory, disk and processors
+//
+// [Left] counts what a driver leaves behind after many episodes, cancellations and killed owners (left.go). A new promise
+// of package env gets a test here first.
 package envtest
 
 import (
@@ -150,7 +157,7 @@ func wantKind(t *testing.T, what string, err error, kind milepost.Kind) {
 }
 
 // must fails the test on an error.
-func must(t *testing.T, what string, err error) {
+func must(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -68,6 +68,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestNothingLeft(t *testing.T) {
+	envtest.Left(t, envtest.Owned{
+		New:  func(string) (driver.Driver, error) { return New(WithProgram(verbs)), nil },
+		Argv: func(verb string, args ...string) []string { return append([]string{verb}, args...) },
+	})
+}
+
 // What only this driver can do: fail on demand.
 func TestFailures(t *testing.T) {
 	ctx := context.Background()
