@@ -91,7 +91,11 @@ func printGoBenchmarks(out io.Writer, all []goBenchmark) error {
 				more = append(more, fmt.Sprintf("%.4g %s", b.Values[unit], unit))
 			}
 		}
-		cells := append([]string{b.Package, b.Name, siTime(b.Values["ns/op"])}, more...)
+		whole := "-" // a benchmark that reports parts alone
+		if ns, ok := b.Values["ns/op"]; ok {
+			whole = siTime(ns)
+		}
+		cells := append([]string{b.Package, b.Name, whole}, more...)
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return milepost.Wrap("bench: print", milepost.KindUnavailable, t.Flush())
