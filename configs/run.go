@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	milepost "github.com/milepost-rl/milepost"
-	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/benchmarks/expert"
 	"github.com/milepost-rl/milepost/benchmarks/micro"
 	"github.com/milepost-rl/milepost/credit"
@@ -65,6 +65,7 @@ type TaskSets struct {
 type Policy struct {
 	Pool  policy.PoolConfig  `yaml:"pool"`  // sharing, retries and health of endpoints
 	Token policy.TokenConfig `yaml:"token"` // the token-exact conversation
+	Chat  policy.ChatConfig  `yaml:"chat"`  // an OpenAI-compatible chat endpoint, which eval measures where base_url is set (or --chat given)
 }
 
 // Probes is shadow probing: the messenger, the prober, and workers inside the orchestrator's own process.
@@ -116,7 +117,7 @@ func Default() Run {
 		Run:      Identity{Name: "run", Dir: "runs/run", Seed: 1},
 		Tasks:    TaskSets{Certificates: benchmarks.TrustRequire},
 		Server:   vllm.DefaultServerConfig(),
-		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig()},
+		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig(), Chat: policy.DefaultChatConfig()},
 		Rollout:  rollout.Default(),
 		Sandbox:  Sandbox{Driver: SandboxLocal, Docker: docker.Default(), Apptainer: apptainer.Default()},
 		Tests:    testrun.Default(),
@@ -148,7 +149,7 @@ func (c Run) Validate() error {
 		section string
 		check   func() error
 	}{
-		{"server", c.Server.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate},
+		{"server", c.Server.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate}, {"policy.chat", c.Policy.validateChat},
 		{"rollout", c.Rollout.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
@@ -201,6 +202,15 @@ func (t Trainer) validate() error {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "ranks is %d; allowed: 1 or more, and 1 where address names a trainer that runs already (its torchrun has the number)", t.Ranks)
 	}
 	return nil
+}
+
+// validateChat checks the chat endpoint; without an address it is not used, or --chat names it.
+func (p Policy) validateChat() error {
+	chat := p.Chat
+	if chat.BaseURL == "" && chat.Model == "" {
+		chat.BaseURL, chat.Model = "http://127.0.0.1/v1", "model"
+	}
+	return chat.Validate()
 }
 
 // validateConnect checks the external messenger where one is named.

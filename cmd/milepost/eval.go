@@ -117,8 +117,8 @@ func (o *evalOptions) check(cfg configs.Run) error {
 		return &usageError{errors.New("--script excludes --model and --chat")}
 	case o.Script != "" && scripts[o.Script] == nil:
 		return &usageError{fmt.Errorf("--script %q is not one of reference, idle, expert", o.Script)}
-	case o.Script == "" && o.Chat == "" && o.Model == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
-		return &usageError{errors.New("no policy: give --model, --chat, --script or server.urls")}
+	case o.Script == "" && o.Model == "" && o.chat(cfg).BaseURL == "" && cfg.Model == "" && len(cfg.Server.URLs) == 0:
+		return &usageError{errors.New("no policy: give --model, --chat, --script, policy.chat or server.urls")}
 	case o.Samples < 0 || o.Samples > evaluate.MaxAttempts:
 		return &usageError{fmt.Errorf("--samples is %d; allowed are 0 to %d", o.Samples, evaluate.MaxAttempts)}
 	case o.Limit < 0:

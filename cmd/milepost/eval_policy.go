@@ -23,15 +23,30 @@ var scripts = map[string]func(configs.Run) (*expert.Model, error){
 	"expert":    func(cfg configs.Run) (*expert.Model, error) { return expert.New(cfg.RFT.Expert) },
 }
 
+// chat is the chat endpoint to measure: the one that flags name, else the configured one where no flag names another
+// policy. Without an address there is none. Its key comes from the environment.
+func (o *evalOptions) chat(cfg configs.Run) policy.ChatConfig {
+	chat := cfg.Policy.Chat
+	switch {
+	case o.Chat != "":
+		chat.BaseURL, chat.Model = o.Chat, o.ChatModel
+	case o.Model != "" || o.Script != "":
+		chat.BaseURL = ""
+	}
+	chat.APIKey = os.Getenv("OPENAI_API_KEY")
+	return chat
+}
+
 // policyName is what the result calls the policy, and where it is served as far as that is known before it is.
 func policyName(cfg configs.Run, o evalOptions) (name, endpoint string) {
 	switch {
 	case o.Script != "":
 		return "script-" + o.Script, ""
-	case o.Chat != "":
-		return o.ChatModel, o.Chat
 	case o.Model != "":
 		return absolute(o.Model), ""
+	case o.chat(cfg).BaseURL != "":
+		chat := o.chat(cfg)
+		return chat.Model, chat.BaseURL
 	case cfg.Model != "":
 		return cfg.Model, ""
 	case cfg.Policy.Pool.Model != "":
@@ -46,8 +61,8 @@ func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, 
 		m, err := scripts[o.Script](cfg)
 		return m, nil, err
 	}
-	if o.Chat != "" {
-		m, err := chatModel(o.Chat, o.ChatModel, policy.DefaultChatConfig().NativeTools)
+	if chat := o.chat(cfg); chat.BaseURL != "" {
+		m, err := policy.NewChatModel(chat, policy.PoolDeps{})
 		return m, nil, err
 	}
 	model := o.Model
@@ -64,7 +79,7 @@ func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, 
 	return s.model, s, nil
 }
 
-// chatModel is an OpenAI-compatible chat endpoint; its key comes from the environment.
+// chatModel is an OpenAI-compatible chat endpoint that tries tasks for demonstrations; its key comes from the environment.
 func chatModel(url, name string, nativeTools bool) (rollout.Model, error) {
 	cfg := policy.DefaultChatConfig()
 	cfg.BaseURL, cfg.Model, cfg.APIKey, cfg.NativeTools = url, name, os.Getenv("OPENAI_API_KEY"), nativeTools

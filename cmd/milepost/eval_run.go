@@ -19,7 +19,6 @@ import (
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout"
-	"github.com/milepost-rl/milepost/rollout/policy"
 )
 
 // Names within an evaluation's folder. Besides these it holds attempts/TASK/N (patch, log and report of an attempt),
@@ -166,8 +165,8 @@ func (e *evaluation) start() (s evaluate.Start, err error) {
 	if id.Dataset.Fingerprint, _, err = evaluate.Fingerprint(e.tasks); err != nil {
 		return s, err
 	}
-	native := e.o.Chat != "" && policy.DefaultChatConfig().NativeTools
-	id.Scaffold, err = evaluate.ScaffoldOf(e.cfg.Rollout, native, string(e.cfg.Sandbox.Driver))
+	chat := e.o.chat(e.cfg)
+	id.Scaffold, err = evaluate.ScaffoldOf(e.cfg.Rollout, chat.BaseURL != "" && chat.NativeTools, string(e.cfg.Sandbox.Driver))
 	return evaluate.Start{Identity: id, Attempts: e.o.Samples}, err
 }
 

@@ -25,15 +25,15 @@ const (
 // ChatConfig says which OpenAI-compatible chat endpoint to use, for evaluation and demonstrations. It gives no tokens,
 // so nothing can be trained on its episodes but text.
 type ChatConfig struct {
-	BaseURL     string         `yaml:"base_url"`     // for example http://127.0.0.1:8000/v1
-	Model       string         `yaml:"model"`        // model name
+	BaseURL     string         `yaml:"base_url"`     // for example http://127.0.0.1:8000/v1; "" = none
+	Model       string         `yaml:"model"`        // the endpoint's name of the model
 	APIKey      string         `yaml:"-"`            // read from the environment by the caller, never from a file
 	NativeTools bool           `yaml:"native_tools"` // tools and calls as API fields; false: described in the system message and parsed from text
 	TokenField  string         `yaml:"token_field"`  // max_tokens or max_completion_tokens
 	Extra       map[string]any `yaml:"extra"`        // further fields of the request body, for example chat_template_kwargs
 	Timeout     time.Duration  `yaml:"timeout"`      // of one attempt
 	Retries     int            `yaml:"retries"`      // attempts after the first
-	Backoff     Backoff        `yaml:"backoff"`
+	Backoff     Backoff        `yaml:"backoff"`      // wait before a repeated attempt
 }
 
 // DefaultChatConfig is every default; BaseURL and Model must be set.
