@@ -28,17 +28,17 @@ type Executor interface {
 
 // Finding is one thing by which a repository is not scrubbed.
 type Finding struct {
-	Kind   string // "object", "ref", "head", "file" or "setting" of .git, "nested" repository
-	Name   string // for example "commit 1f0c…", "refs/tags/v2", ".git/logs/HEAD", "remote.origin.url", "./vendor/x/.git"
-	Detail string // what is wrong with it, in words
+	Kind   string `json:"kind"`   // "object", "ref", "head", "file" or "setting" of .git, "nested" repository
+	Name   string `json:"name"`   // for example "commit 1f0c…", "refs/tags/v2", ".git/logs/HEAD", "remote.origin.url", "./vendor/x/.git"
+	Detail string `json:"detail"` // what is wrong with it, in words
 }
 
 // Proof is what was found out about a repository. It is scrubbed where Findings is empty.
 type Proof struct {
-	Base     string    // commit id; "" where the directory is no git repository, which has nothing to scrub
-	Commits  int       // base and what it descends from
-	Objects  int       // in the store: all of them reachable from Base
-	Findings []Finding // every one but for objects, of which there are at most 40
+	Base     string    `json:"base"`     // commit id; "" where the directory is no git repository, which has nothing to scrub
+	Commits  int       `json:"commits"`  // base and what it descends from
+	Objects  int       `json:"objects"`  // in the store: all of them reachable from Base
+	Findings []Finding `json:"findings"` // every one but for objects, of which there are at most 40
 }
 
 // scrubBound is how long scrubbing or proving one repository may take.
