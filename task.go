@@ -111,7 +111,7 @@ type Grading struct {
 // TestCommand says how the task's tests are run in the root of the repository.
 type TestCommand struct {
 	Argv     []string          `json:"argv"`               // for example python3 -m pytest -rA -q
-	Format   string            `json:"format"`             // log format in env/testlog: "pytest" or "unittest"
+	Format   string            `json:"format"`             // log format in env/testlog: "gotest", "pytest" or "unittest"
 	Resident string            `json:"resident,omitempty"` // "unittest": a resident process may run them; "" = a fresh process each time
 	Env      map[string]string `json:"env,omitempty"`
 	Timeout  time.Duration     `json:"timeout"` // nanoseconds on disk; 0 = the configured default

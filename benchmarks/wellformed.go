@@ -18,7 +18,7 @@ var (
 	kinds    = []milepost.TaskKind{milepost.BugRepair, milepost.RepoGeneration, milepost.OpenTask}
 	rules    = []milepost.GradeRule{milepost.GradeStates, milepost.GradeFailures, milepost.GradeSubset, milepost.GradeExactSet,
 		milepost.GradeStatusMap, milepost.GradeAll, milepost.GradeRate, milepost.GradeRewardFile}
-	formats = []string{"pytest", "unittest"}
+	formats = []string{"gotest", "pytest", "unittest"}
 )
 
 // Check reports the first field of a task that is not well formed, by its name on disk, as KindInvalid. It runs

@@ -61,6 +61,8 @@ func (r repair) task(t *testing.T, dir string) *milepost.Task {
 		FailToPass: []string{"tests.test_calc.Calc.test_adding_numbers"}, PassToPass: append([]string{"tests.test_calc.Calc.test_twice"}, r.tests...)}
 	if r.argv != "" {
 		task.Test.Argv, task.Test.Format = strings.Fields(r.argv), r.format
+		task.FailToPass, task.PassToPass = []string{"tests/test_calc.py::test_adding_numbers"}, []string{"tests/test_calc.py::test_twice"}
+		task.Tests = slices.Concat(task.FailToPass, task.PassToPass)
 	}
 	if r.statement != "" {
 		task.Statement = r.statement

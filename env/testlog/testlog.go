@@ -20,6 +20,7 @@ import (
 
 // formats holds every known log format. known says whether an id is one of the task's (always false without a list).
 var formats = map[string]func(log []byte, known func(string) bool, t *tally){
+	"gotest":   parseGoTest,
 	"pytest":   parsePytest,
 	"unittest": parseUnittest,
 	"resident": parseResident,
@@ -88,6 +89,7 @@ func read(op, format string, log []byte, known func(string) bool) (*tally, error
 type tally struct {
 	tests      map[string]milepost.TestState
 	containers map[string]milepost.TestState
+	flat       bool // a container holds the tests of its own name alone, not those of folders below
 }
 
 func newTally() *tally {
@@ -122,7 +124,7 @@ func (t *tally) container(id string) milepost.TestState {
 	}
 	if file, _, isPath := strings.Cut(id, "::"); isPath {
 		for i := range id {
-			if strings.HasPrefix(id[i:], "::") || (i < len(file) && id[i] == '/') {
+			if strings.HasPrefix(id[i:], "::") || (i < len(file) && id[i] == '/' && !t.flat) {
 				see(id[:i])
 			}
 		}

@@ -26,7 +26,7 @@ func letters(t *testing.T, format, log string, tests ...string) (string, []strin
 
 func TestParseErrors(t *testing.T) {
 	_, _, err := Parse("junit", nil, nil)
-	if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), `"junit" is not one of pytest, resident, unittest`) {
+	if milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), `"junit" is not one of gotest, pytest, resident, unittest`) {
 		t.Fatal(err)
 	}
 	if _, err := IDs("", nil); milepost.KindOf(err) != milepost.KindInvalid {
