@@ -22,7 +22,8 @@
 // workspace, /tmp, /var/tmp and /dev/shm, which are folders of this sandbox alone, and the Spec's mounts: the site's bind
 // paths, the home directory, the working directory and /sys are left out, and so is every variable of the environment,
 // APPTAINER_BIND and its like included. Commands have no capability and cannot gain one (no new privileges). They run as the
-// user of this process; where that is root, as Config.User. System calls are not filtered unless the site does it.
+// user of this process; where that is root, as Config.User. System calls are not filtered unless the site does it, and where the site lets
+// everybody make user namespaces, so may commands: that gives them no right over anything outside.
 //
 // # Limits
 //

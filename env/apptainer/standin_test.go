@@ -160,7 +160,13 @@ func standInInside() error {
 	if err := unix.Sethostname([]byte("sandbox")); err != nil {
 		return err
 	}
-	if err := errors.Join(unix.Chroot(root), unix.Chdir("/")); err != nil {
+	if err := unix.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot: %w", err)
+	}
+	if err := errors.Join(unix.Unmount(".", unix.MNT_DETACH), unix.Chdir("/")); err != nil {
 		return err
 	}
 	return become(o)

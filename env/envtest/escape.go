@@ -33,7 +33,7 @@ type Confined struct {
 	Grouped, Quota bool
 	// Keeps says that /tmp lasts from one command to the next.
 	Keeps bool
-	// Allowed are attempts (names of escape.py) that the driver cannot forbid, as its documentation must say.
+	// Allowed are attempts (names of escape.py) that the driver cannot forbid everywhere, as its documentation must say.
 	Allowed []string
 }
 
@@ -227,13 +227,13 @@ func (c Confined) testAttempts(t *testing.T) {
 	s := escapist(t, e, o, false)
 	for _, a := range attempts {
 		out, said := try(t, s, a.name)
-		if allowed := slices.Contains(c.Allowed, a.name); out != allowed {
-			t.Errorf("%s: escaped is %v, want %v: %s", a.name, out, allowed, said)
+		if out && !slices.Contains(c.Allowed, a.name) {
+			t.Errorf("%s: %s", a.name, said)
 		}
 	}
 	netted := escapist(t, e, o, true)
 	for _, a := range attempts {
-		if out, said := try(t, netted, a.name); out != (a.netted || slices.Contains(c.Allowed, a.name)) {
+		if out, said := try(t, netted, a.name); out != a.netted && !slices.Contains(c.Allowed, a.name) {
 			t.Errorf("%s, with the network: escaped is %v: %s", a.name, out, said)
 		}
 	}
