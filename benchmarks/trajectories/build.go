@@ -99,7 +99,10 @@ func answer(turns []Turn, a message) error {
 		}
 		return nil
 	}
-	i := slices.IndexFunc(turns, func(t Turn) bool { return t.Call != nil && !t.Answered && (a.callID == "" || t.Call.ID == a.callID) })
+	i := slices.IndexFunc(turns, func(t Turn) bool {
+		inText := t.Call == nil && a.callID == "" // a call may stand in the text: [Trajectory.findCalls] sees to it that one does
+		return !t.Answered && (inText || t.Call != nil && (a.callID == "" || t.Call.ID == a.callID))
+	})
 	if i < 0 {
 		return field(a.at, "a tool's result for call %q, which the turn before did not make, or which has one", a.callID)
 	}

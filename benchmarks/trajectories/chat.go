@@ -11,7 +11,8 @@ import (
 
 // chat is OpenAI's messages, as public sets of trajectories have them: nebius/SWE-rebench-openhands-trajectories and
 // nvidia's (trajectory, tools, resolved, exit_status), SWE-bench/SWE-smith-trajectories (messages as JSON in a text,
-// resolved, traj_id), SWE-Gym and R2E-Gym (messages), nebius/SWE-agent-trajectories (trajectory of role, text, mask; target).
+// resolved, traj_id), SWE-Gym and R2E-Gym (messages), nebius/SWE-agent-trajectories (trajectory of role, text, system_prompt;
+// target; its own mask is not read).
 var chat = Format{
 	Name: "chat", About: "rows of OpenAI messages, in the field messages or trajectory",
 	is:   func(r record) bool { return r.has("messages") || r.has("trajectory") },
@@ -51,7 +52,7 @@ func readChat(r record) (out recorded, err error) {
 	return out, err
 }
 
-// chatMessage is a message as chat endpoints have it. Text, System and Mask are nebius/SWE-agent-trajectories'.
+// chatMessage is a message as chat endpoints have it. Text and System are nebius/SWE-agent-trajectories'.
 type chatMessage struct {
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
@@ -59,7 +60,7 @@ type chatMessage struct {
 	CallID    string          `json:"tool_call_id"`
 	Text      string          `json:"text"`
 	System    string          `json:"system_prompt"`
-	Mask      *bool           `json:"mask"`
+	Train     *bool           `json:"train"` // of Milepost's own demonstrations
 }
 
 type chatCall struct {
@@ -94,7 +95,7 @@ func chatMessages(raw []chatMessage, name string) ([]message, error) {
 		if role != "assistant" && len(m.ToolCalls) > 0 {
 			return nil, field(at+".tool_calls", "calls of %s; allowed: of the assistant", role)
 		}
-		one := message{role: role, text: text, callID: m.CallID, at: at, masked: role == "assistant" && m.Mask != nil && !*m.Mask}
+		one := message{role: role, text: text, callID: m.CallID, at: at, masked: role == "assistant" && m.Train != nil && !*m.Train}
 		for j, c := range m.ToolCalls {
 			call, err := c.call(fmt.Sprintf("%s.tool_calls[%d]", at, j))
 			if err != nil {

@@ -228,7 +228,9 @@ func (im *importer) one(t *Trajectory) error {
 	if v, ok := im.o.Resolved[t.Task]; ok {
 		t.Resolved = &v
 	}
-	t.findCalls()
+	if err := t.findCalls(); err != nil {
+		return err
+	}
 	held := t.Tools
 	if im.kit != nil {
 		held, t.Tools = im.kit, im.kit

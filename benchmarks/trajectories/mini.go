@@ -26,6 +26,12 @@ func readMini(r record) (out recorded, err error) {
 		out.task = stem(r.file)
 	}
 	out.id = out.task
+	if out.exit, err = r.text("exit_status"); err != nil {
+		return out, err
+	}
+	if out.resolved, err = r.truth("resolved"); err != nil {
+		return out, err
+	}
 	if r.has("info") {
 		var info struct {
 			Exit *string `json:"exit_status"`

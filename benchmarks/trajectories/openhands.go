@@ -280,9 +280,9 @@ func (h *handsReader) second(e handsEvent, at string) error {
 		}
 		h.add(message{role: "tool", callID: e.ToolCallID, text: text, at: at})
 	case "AgentErrorEvent":
-		var text string
-		if err := decode(e.Error, at+".error", &text); err != nil {
-			text = string(e.Error)
+		text, err := contentText(e.Error, at+".error")
+		if err != nil {
+			return err
 		}
 		h.add(message{role: "tool", callID: e.ToolCallID, text: text, fault: "the answer was an error of the agent system", at: at})
 	}

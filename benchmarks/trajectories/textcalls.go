@@ -2,6 +2,7 @@ package trajectories
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -10,7 +11,8 @@ import (
 	"github.com/milepost-rl/milepost/rollout/tools"
 )
 
-// Calls that were written as text: mini-swe-agent's fenced block of bash, and the function tags of OpenHands and SWE-agent.
+// Calls that were written as text: mini-swe-agent's fenced block of bash, the function tags of OpenHands and SWE-agent, and
+// Milepost's own formats.
 
 var (
 	fencedBash   = regexp.MustCompile("(?s)```(?:mswea_bash_command|bash)[ \t]*\n(.*?)\n?```")
@@ -19,11 +21,21 @@ var (
 )
 
 // findCalls turns the text of turns into calls, where the trajectory records none as such. A turn with exactly one becomes a
-// turn with that call; where no turn of the trajectory holds one it stays what it is, a conversation in text.
-func (t *Trajectory) findCalls() {
-	if t.calls() {
-		return
+// turn with that call; where no turn of the trajectory holds one it stays what it is, a conversation in text. A tool's result
+// for a turn without a call is a fault.
+func (t *Trajectory) findCalls() error {
+	if !t.calls() {
+		t.textCalls()
 	}
+	for i, turn := range t.Turns {
+		if turn.Call == nil && turn.Answered && !turn.ByUser {
+			return field(fmt.Sprintf("messages, turn %d", i+1), "a tool's result for a turn that makes no call")
+		}
+	}
+	return nil
+}
+
+func (t *Trajectory) textCalls() {
 	found := make([]*toolcall.Call, len(t.Turns))
 	texts, any := make([]string, len(t.Turns)), false
 	for i, turn := range t.Turns {
@@ -42,6 +54,9 @@ func (t *Trajectory) findCalls() {
 
 // textCall finds the one call in a text and returns it with the text around it; nil where there is none, or more than one.
 func textCall(text string, known []toolcall.Spec) (string, *toolcall.Call) {
+	if at := strings.Index(text, "<tool_call>"); at >= 0 {
+		return taggedCall(text, at, known)
+	}
 	blocks, tags := fencedBash.FindAllStringSubmatchIndex(text, -1), functionTag.FindAllStringSubmatchIndex(text, -1)
 	var at []int
 	var name string
@@ -67,6 +82,20 @@ func textCall(text string, known []toolcall.Spec) (string, *toolcall.Call) {
 		around += "\n\n" + behind
 	}
 	return strings.TrimPrefix(around, "\n\n"), &toolcall.Call{Name: name, Arguments: raw}
+}
+
+// taggedCall reads a call in one of Milepost's own formats, which begins at a place of the text.
+func taggedCall(text string, at int, known []toolcall.Spec) (string, *toolcall.Call) {
+	for _, name := range []string{toolcall.Hermes, toolcall.Qwen3Coder} {
+		f, err := toolcall.New(name, known)
+		if err != nil {
+			continue
+		}
+		if calls, err := f.Parse(text); err == nil && len(calls) == 1 {
+			return strings.TrimRight(text[:at], " \t\r\n"), &calls[0]
+		}
+	}
+	return text, nil
 }
 
 // trimLine takes one line end off both sides: where tags stand on lines of their own they are no part of the value.
