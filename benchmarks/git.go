@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -125,6 +126,43 @@ func CommitFiles(r *git.Repository, ref plumbing.ReferenceName, files []File) (p
 		return plumbing.ZeroHash, err
 	}
 	return h, r.Storer.SetReference(plumbing.NewHashReference(ref, h))
+}
+
+// TreeFiles reads the files of a tree. plain is false where it holds links or submodules, which are left out.
+func TreeFiles(tree *object.Tree) (files []File, plain bool, err error) {
+	plain = true
+	w := object.NewTreeWalker(tree, true, nil)
+	defer w.Close()
+	for {
+		name, entry, err := w.Next()
+		if errors.Is(err, io.EOF) {
+			return files, plain, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		switch entry.Mode {
+		case filemode.Dir:
+			continue
+		case filemode.Regular, filemode.Executable, filemode.Deprecated:
+		default:
+			plain = false
+			continue
+		}
+		f, err := tree.TreeEntryFile(&entry)
+		if err != nil {
+			return nil, false, err
+		}
+		r, err := f.Reader()
+		if err != nil {
+			return nil, false, err
+		}
+		data, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			return nil, false, err
+		}
+		files = append(files, File{Path: name, Data: data, Executable: entry.Mode == filemode.Executable})
+	}
 }
 
 func (f File) mode() filemode.FileMode {

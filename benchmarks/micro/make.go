@@ -134,7 +134,7 @@ func makeTask(ctx context.Context, cfg Config, i int, w *world, check *benchmark
 	t := &milepost.Task{
 		ID: id, Kind: milepost.BugRepair, Split: cfg.Split, Source: fmt.Sprintf("micro seed=%d index=%d", cfg.Seed, i),
 		Repo: dir, BaseCommit: commit, BaseTree: tree, Image: cfg.Image,
-		Protected: []string{"tests/"}, Tests: w.testIDs(), Meta: w.meta(cfg),
+		Protected: []string{"sitecustomize.py", "tests/", "unittest.py", "unittest/"}, Tests: w.testIDs(), Meta: w.meta(cfg),
 		Test: milepost.TestCommand{Argv: strings.Fields("python3 -m unittest discover -v -s tests"),
 			Format: "unittest", Resident: "unittest", Timeout: testTimeout},
 	}

@@ -29,10 +29,13 @@ func TestFolder(p string) string {
 	}
 }
 
-// Protected are the tests (whole folders where they have one) and what configures pytest, present or not: a new
-// conftest.py would count too.
+// Runners are paths that would stand in for the modules that run the tests, since these look in the repository first.
+var Runners = []string{"pytest.py", "pytest/", "_pytest/", "pluggy.py", "pluggy/", "iniconfig/", "unittest.py", "unittest/", "sitecustomize.py", "usercustomize.py"}
+
+// Protected are the tests (whole folders where they have one), what configures pytest and what would shadow it, present or
+// not: a new conftest.py would count too.
 func Protected(files []benchmarks.File) []string {
-	out := []string{"conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"}
+	out := append([]string{"conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"}, Runners...)
 	for _, f := range files {
 		if dir := TestFolder(f.Path); dir != "" {
 			out = append(out, dir)

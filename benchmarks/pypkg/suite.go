@@ -51,10 +51,10 @@ func Settle(t *milepost.Task, n int, run func() (testrun.Outcome, error)) (ran t
 		if dropped += len(bad); dropped > maxDeselected {
 			return 0, milepost.E(op, milepost.KindInvalid, "%d tests do not pass, at most %d may; the last is %s", dropped, maxDeselected, bad[len(bad)-1])
 		}
+		if len(t.Tests) == 0 {
+			return 0, milepost.E(op, milepost.KindInvalid, "none of %d tests passes each time", dropped)
+		}
 		ran = out.Ran
-	}
-	if len(t.Tests) == 0 {
-		return 0, milepost.E(op, milepost.KindInvalid, "none of %d tests passes in each of %d runs", dropped, n)
 	}
 	return ran, nil
 }

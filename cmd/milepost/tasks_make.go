@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +13,8 @@ import (
 )
 
 func newTasksMakeCommand() *cobra.Command {
-	c := &cobra.Command{Use: "make", Short: "Make a task set: micro (repositories for a small model) or inject (faults in a real package)"}
-	c.AddCommand(newTasksMakeMicroCommand(), newTasksMakeInjectCommand())
+	c := &cobra.Command{Use: "make", Short: "Make a task set: micro (for a small model), or inject, mine or generate (from real packages)"}
+	c.AddCommand(newTasksMakeMicroCommand(), newTasksMakeInjectCommand(), newTasksMakeMineCommand(), newTasksMakeGenerateCommand(), newTasksMakeEnvCommand())
 	return c
 }
 
@@ -93,14 +91,10 @@ func newTasksMakeInjectCommand() *cobra.Command {
 			"  milepost tasks make inject --package toolz==1.0.0 --out tasks/toolz \\\n" +
 			"    --tests toolz/tests/test_itertoolz.py,toolz/tests/test_dicttoolz.py,toolz/tests/test_functoolz.py,toolz/tests/test_recipes.py",
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(c *cobra.Command, _ []string) (err error) {
 			cfg.Hint, cfg.Workers = inject.Hint(hint), flags.workers
-			if cfg.Cache == "" {
-				dir, err := os.UserCacheDir()
-				if err != nil {
-					return milepost.E("tasks make inject", milepost.KindInvalid, "no place for downloads (%w); give --cache", err)
-				}
-				cfg.Cache = filepath.Join(dir, "milepost", "sdists")
+			if cfg.Cache, err = sdistCache(cfg.Cache); err != nil {
+				return err
 			}
 			return makeSet(c, &flags, out, cfg.Validate, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
 				return inject.Make(ctx, cfg, check, out, counter(c, "made"))
