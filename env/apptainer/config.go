@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/milepost-rl/milepost"
@@ -94,6 +95,28 @@ func (c *Config) findProgram() (string, error) {
 	}
 	return "", milepost.E("env/apptainer: configure", milepost.KindUnavailable, "%s was not found; on a cluster it may need `module load apptainer`, "+
 		"elsewhere install the package apptainer, or name the program in sandbox.apptainer.program", strings.Join(names, " and "))
+}
+
+// commandUser is whom commands run as.
+func (d *Driver) commandUser() int {
+	if asRoot() {
+		return d.uid
+	}
+	return os.Getuid()
+}
+
+// threadsOf counts the threads that a user has on this machine.
+func threadsOf(uid int) (n int64) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // a pattern that is one
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
+			continue
+		}
+		tasks, _ := os.ReadDir(filepath.Join(dir, "task")) // it may be gone
+		n += int64(len(tasks))
+	}
+	return n
 }
 
 // asRoot reports whether containers are made by root, and commands run as User.

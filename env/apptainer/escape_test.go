@@ -1,10 +1,14 @@
 package apptainer
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"testing"
+	"time"
 
+	"github.com/milepost-rl/milepost/env"
 	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/envtest"
@@ -21,6 +25,51 @@ func TestEscapes(t *testing.T) {
 			Grouped:    d.cgroups != nil, Quota: d.quota, Keeps: true,
 			Allowed: []string{"user_namespace"},
 		})
+	})
+}
+
+// TestLimitsWithoutGroups is the limits where no control group keeps them.
+func TestLimitsWithoutGroups(t *testing.T) {
+	both(t, func(t *testing.T, cfg Config) {
+		cfg.CgroupRoot = "none"
+		e := env.New(open(t, cfg))
+		defer e.Close()
+		s, err := e.Create(ctx, env.Spec{Base: envtest.MakeBase(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(l env.Limits, program string) env.Result {
+			r, err := s.Exec(ctx, env.Command{Argv: []string{"python3", "-c", program}, Limits: l})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		grab := `x = bytearray(400 << 20); print("got it")`
+		if r := run(env.Limits{Memory: 128 << 20}, grab); r.ExitCode == 0 || !bytes.Contains(r.Stderr, []byte("MemoryError")) {
+			t.Errorf("400 MiB of 128: %+v", r)
+		}
+		if r := run(env.Limits{Memory: 1 << 30}, grab); string(r.Stdout) != "got it\n" {
+			t.Errorf("400 MiB of 1024: %+v %s", r, r.Stderr)
+		}
+		r := run(env.Limits{Procs: 30, Wall: 30 * time.Second}, `
+import os, time
+n = 0
+try:
+    while n < 1000:
+        if os.fork() == 0:
+            time.sleep(100)
+        n += 1
+except OSError as e:
+    print(n, e.errno)
+`)
+		var n, errno int
+		if _, err := fmt.Sscan(string(r.Stdout), &n, &errno); r.TimedOut || err != nil || n < 25 || n > 30+2*(agent.OverheadProcs+programProcs) || errno != 11 {
+			t.Errorf("a fork bomb with 30 processes: %q %s %v after %v", r.Stdout, r.Stderr, err, r.Duration)
+		}
+		if r := run(env.Limits{}, "print(1)"); string(r.Stdout) != "1\n" {
+			t.Errorf("after all this: %+v %s", r, r.Stderr)
+		}
 	})
 }
 

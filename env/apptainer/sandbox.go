@@ -15,6 +15,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/cgroup"
+	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/driver"
 	"github.com/milepost-rl/milepost/env/guest"
 )
@@ -65,7 +66,19 @@ func (d *Driver) start(ctx context.Context, spec *driver.Spec, image string, b g
 		return nil, errors.Join(err, conn.Close())
 	}
 	s.Sandbox = guest.New(s, link, b, limits, inside...)
+	if s.group == nil {
+		s.Bound(d.perProcess)
+	}
 	return s, s.Unpack(ctx)
+}
+
+// perProcess is what takes the place of a control group. The kernel counts the processes of a user, so those that are there
+// already are added.
+func (d *Driver) perProcess(l driver.Limits) (memory, procs int64) {
+	if l.Procs > 0 {
+		procs = int64(l.Procs) + agent.OverheadProcs + programProcs + threadsOf(d.commandUser())
+	}
+	return l.Memory, procs
 }
 
 // withProgram adds what the program itself needs.

@@ -130,6 +130,9 @@ func (s *Sandbox) launch(ctx context.Context, cmd *driver.Command, long bool) (*
 
 func (s *Sandbox) wireCommand(cmd *driver.Command, long bool) *wire.Command {
 	c := &wire.Command{Dir: []byte(cmd.Dir), Wall: cmd.Limits.Wall, CPU: cmd.Limits.CPU, Output: cmd.Limits.Output, FileSize: cmd.Limits.FileSize, Long: long}
+	if s.single != nil {
+		c.Memory, c.Procs = s.single(cmd.Limits)
+	}
 	for _, a := range cmd.Argv {
 		c.Argv = append(c.Argv, []byte(a))
 	}

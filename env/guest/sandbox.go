@@ -40,6 +40,7 @@ type Sandbox struct {
 	root string   // the workspace, as commands see it
 	copy string   // tree id of the base volume, which the workspace is copied from; "" = base is sent
 
+	single   func(driver.Limits) (memory, procs int64) // see Bound
 	limiting sync.Mutex
 	limits   Limits
 
@@ -56,6 +57,10 @@ func New(host Host, link *Link, base Base, limits Limits, vars ...string) *Sandb
 // Serve says that the agent serves the directory root (agent.ArgvAt). Where volume is not "", Unpack copies the workspace
 // from the sandbox's base volume, whose tree must have that id, and sends nothing. It is called before Unpack.
 func (s *Sandbox) Serve(root, volume string) { s.root, s.copy = root, volume }
+
+// Bound has every command limited by f: bytes of address space of a single process, and processes of the user; 0 is none. It
+// is for hosts that cannot limit the sandbox as a whole, and called before any command.
+func (s *Sandbox) Bound(f func(driver.Limits) (memory, procs int64)) { s.single = f }
 
 // Root implements driver.Sandbox.
 func (s *Sandbox) Root() string { return s.root }

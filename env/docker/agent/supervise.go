@@ -106,11 +106,46 @@ func launch(o *order) (pid, code int, err error) {
 	if err := setLimits(&o.Command); err != nil {
 		return 0, 126, err
 	}
-	pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	attr := &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if o.Command.Memory > 0 || o.Command.Procs > 0 {
+		pid, err = startBounded(program, argv, attr, &o.Command)
+	} else {
+		pid, err = syscall.ForkExec(program, argv, attr)
+	}
 	if err != nil {
 		return 0, 126, fmt.Errorf("%s: %w", argv[0], err)
 	}
 	return pid, 0, nil
+}
+
+// startBounded starts a command with the limits that this process itself could not live under. The command is held, as a
+// debugger holds it, at its first instruction until it has them.
+func startBounded(program string, argv []string, attr *syscall.ProcAttr, c *wire.Command) (pid int, err error) {
+	runtime.LockOSThread() // a debugger is a thread
+	defer runtime.UnlockOSThread()
+	attr.Sys.Ptrace = true
+	if pid, err = syscall.ForkExec(program, argv, attr); err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			await(pid)
+		}
+	}()
+	var ws syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &ws, 0, nil); err != nil || !ws.Stopped() {
+		return 0, fmt.Errorf("hold: %#x %w", ws, errors.Join(err, syscall.ESRCH))
+	}
+	for which, v := range map[int]int64{unix.RLIMIT_AS: c.Memory, unix.RLIMIT_NPROC: c.Procs} {
+		if v <= 0 {
+			continue
+		}
+		if err := unix.Prlimit(pid, which, &unix.Rlimit{Cur: uint64(v), Max: uint64(v)}, nil); err != nil {
+			return 0, fmt.Errorf("rlimit %d: %w", which, err)
+		}
+	}
+	return pid, syscall.PtraceDetach(pid)
 }
 
 // setLimits bounds this process, and with it the command, by what the kernel limits per process.

@@ -64,7 +64,9 @@ type Command struct {
 	CPU      time.Duration
 	Output   int64
 	FileSize int64
-	Long     bool // a started command: standard output has no bound
+	Memory   int64 `json:",omitempty"` // bytes of address space of a single process, where nothing limits the sandbox as a whole
+	Procs    int64 `json:",omitempty"` // processes of the user, likewise
+	Long     bool  // a started command: standard output has no bound
 }
 
 // Answer ends a request, or precedes its payload.
