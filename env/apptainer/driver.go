@@ -156,12 +156,8 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range spec.Mounts {
-		if info, err := os.Stat(m.Host); err != nil {
-			return nil, fmt.Errorf("mount: %w", err)
-		} else if !info.IsDir() {
-			return nil, fmt.Errorf("mount %q is not a directory: %w", m.Host, driver.ErrInvalid)
-		}
+	if err := checkMounts(spec.Mounts); err != nil {
+		return nil, err
 	}
 	file, err := d.images.path(ctx, image)
 	if err != nil {
@@ -177,6 +173,22 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 		return nil, err
 	}
 	return s, nil
+}
+
+// checkMounts refuses what could not be shown, or not be written.
+func checkMounts(mounts []driver.Mount) error {
+	for _, m := range mounts {
+		if info, err := os.Stat(m.Host); err != nil {
+			return fmt.Errorf("mount: %w", err)
+		} else if !info.IsDir() {
+			return fmt.Errorf("mount %q is not a directory: %w", m.Host, driver.ErrInvalid)
+		}
+		if m.Writable && asRoot() {
+			return fmt.Errorf("mount %q: commands run as sandbox.apptainer.user and could not write what root has there; run Milepost as another user than root, "+
+				"or set tests.resident: false: %w", m.Host, driver.ErrInvalid)
+		}
+	}
+	return nil
 }
 
 var errSlow = fmt.Errorf("the container did not come up within %s", createTime)

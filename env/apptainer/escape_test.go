@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env"
 	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/driver"
@@ -25,6 +28,31 @@ func TestEscapes(t *testing.T) {
 			Grouped:    d.cgroups != nil, Quota: d.quota, Keeps: true,
 			Allowed: []string{"user_namespace"},
 		})
+	})
+}
+
+func TestMounts(t *testing.T) {
+	both(t, func(t *testing.T, cfg Config) {
+		e := env.New(open(t, cfg))
+		defer e.Close()
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "a,b"), []byte("seen"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		mount := env.Mount{Host: dir, Path: "/mnt/dir"}
+		s, err := e.Create(ctx, env.Spec{Mounts: []env.Mount{mount}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", `cat "$1"/a,b; echo x >"$1"/new`, "sh", s.Inside(mount)}})
+		if err != nil || string(r.Stdout) != "seen" || r.ExitCode == 0 {
+			t.Errorf("a read-only mount: %+v %v", r, err)
+		}
+		if mount.Writable = true; os.Getuid() == 0 {
+			if _, err := e.Create(ctx, env.Spec{Mounts: []env.Mount{mount}}); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "tests.resident") {
+				t.Errorf("a writable mount of root's: %v", err)
+			}
+		}
 	})
 }
 

@@ -116,19 +116,6 @@ func TestCancelled(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	wantGoroutines(t, before)
+	envtest.WantGoroutines(t, before)
 	alive(t, s, "40 cancelled commands")
-}
-
-// wantGoroutines waits a moment for those that are about to end, then wants no more than there were.
-func wantGoroutines(t testing.TB, before int) {
-	t.Helper()
-	var now int
-	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(20 * time.Millisecond) {
-		if now = runtime.NumGoroutine(); now <= before {
-			return
-		}
-	}
-	buf := make([]byte, 1<<20)
-	t.Errorf("%d goroutines, before %d:\n%s", now, before, buf[:runtime.Stack(buf, true)])
 }

@@ -150,7 +150,7 @@ func (c Confined) testSurvivors(t *testing.T) {
 		if name != "kill-parent" && r.TimedOut != (e.wall > 0) {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if left := processesOf(t, marker); len(left) > 0 {
+		if left := Processes(t, marker); len(left) > 0 {
 			t.Errorf("%s: processes %v are left", name, left)
 		}
 	}

@@ -82,7 +82,7 @@ func Left(t *testing.T, o Owned) {
 	must(t, "New", err)
 	must(t, "Close", last.Close())
 	o.wantCount(t, root, before)
-	wantGoroutines(t, goroutines)
+	WantGoroutines(t, goroutines)
 	wantEmpty(t, temp, root)
 	t.Logf("%d episodes, %d of them cancelled; %d owners killed", n, cancelled, killed)
 }
@@ -194,7 +194,7 @@ func (o Owned) killOwners(t *testing.T, root string, n int) {
 
 // count adds to Count what every driver could leave.
 func (o Owned) count(t testing.TB, root string) map[string]int {
-	out := map[string]int{"processes": len(processesOf(t, root)), "mounts below the folder": 0, "control groups": 0, "owners' folders": 0}
+	out := map[string]int{"processes": len(Processes(t, root)), "mounts below the folder": 0, "control groups": 0, "owners' folders": 0}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	must(t, "mounts", err)
 	out["mounts below the folder"] = strings.Count(string(mounts), root)
@@ -236,8 +236,8 @@ func (o Owned) wantCount(t testing.TB, root string, before map[string]int) {
 	t.Errorf("left behind: %s", strings.Join(more, "; "))
 }
 
-// wantGoroutines waits a moment for those that are about to end, then wants no more than there were.
-func wantGoroutines(t testing.TB, before int) {
+// WantGoroutines waits a moment for those that are about to end, then wants no more than there were.
+func WantGoroutines(t testing.TB, before int) {
 	t.Helper()
 	var now int
 	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(20 * time.Millisecond) {
@@ -263,8 +263,8 @@ func wantEmpty(t testing.TB, dirs ...string) {
 	}
 }
 
-// processesOf returns the ids of this machine's processes whose command line holds marker.
-func processesOf(t testing.TB, marker string) []int {
+// Processes returns the ids of this machine's processes whose command line holds marker.
+func Processes(t testing.TB, marker string) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	must(t, "processes", err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,26 +45,6 @@ func sh(t testing.TB, s *env.Sandbox, limits env.Limits, script string, args ...
 		t.Fatalf("%s: %v", script, err)
 	}
 	return r
-}
-
-// processes returns the ids of the host's processes whose command line holds marker.
-func processes(t testing.TB, marker string) []int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline"); err == nil && bytes.Contains(line, []byte(marker)) {
-			out = append(out, pid)
-		}
-	}
-	return out
 }
 
 func TestHostFiles(t *testing.T) {

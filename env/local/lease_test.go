@@ -67,16 +67,16 @@ func TestDeadOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	homes, err := filepath.Glob(filepath.Join(root, ownerFolders+"*"))
-	if err != nil || len(homes) != 2 || len(processes(t, root)) == 0 {
-		t.Fatalf("before the death: %q %v, processes %v", homes, err, processes(t, root))
+	if err != nil || len(homes) != 2 || len(envtest.Processes(t, root)) == 0 {
+		t.Fatalf("before the death: %q %v, processes %v", homes, err, envtest.Processes(t, root))
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	for deadline := time.Now().Add(10 * time.Second); len(processes(t, root)) > 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); len(envtest.Processes(t, root)) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("processes %v outlive their owner", processes(t, root))
+			t.Fatalf("processes %v outlive their owner", envtest.Processes(t, root))
 		}
 	}
 	next, err := New(Config{Root: root})
