@@ -45,7 +45,7 @@ type Task struct {
 	// potentials and the verdict of training do not count them.
 	Flaky []string `json:"flaky,omitempty"`
 
-	Grading *Grading `json:"grading,omitempty"` // how a data set judges a patch; nil: Test is run and every target passes
+	Grading *Grading `json:"grading,omitempty"` // how a data set judges a patch; nil: Test is run; every test must pass, or, of a RepoGeneration task, the share counts
 	Origin  *Origin  `json:"origin,omitempty"`  // the row of a data set the task was imported from; nil for made tasks
 	Weight  float64  `json:"weight,omitempty"`  // share of the task in a mixture, relative to the others; 0 = 1
 

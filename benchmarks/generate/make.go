@@ -126,7 +126,6 @@ func prove(ctx context.Context, cfg Config, p *parts, t *milepost.Task, check *b
 	if len(t.Tests) < cfg.MinTests {
 		return milepost.E(op, milepost.KindInvalid, "%s: %d tests need the package and pass with it each time, %d are wanted", cfg.Package, len(t.Tests), cfg.MinTests)
 	}
-	t.Grading = &milepost.Grading{Rule: milepost.GradeRate, Total: len(t.Tests)}
 	reason, err := check.Discover(ctx, t, cfg.Runs)
 	if err == nil && reason == "" && len(t.PassToPass) > 0 {
 		reason = fmt.Sprintf("the emptied tree passes %s", t.PassToPass[0])

@@ -89,8 +89,11 @@ type rule func(t *milepost.Task, ev *Evidence, v *Verdict)
 func ruleOf(t *milepost.Task) (rule, error) {
 	const op = "grade: judge"
 	kind := milepost.GradeStates
-	if t.Grading != nil {
+	switch {
+	case t.Grading != nil:
 		kind = t.Grading.Rule
+	case t.Kind == milepost.RepoGeneration:
+		kind = milepost.GradeRate
 	}
 	switch kind {
 	case milepost.GradeStates, milepost.GradeFailures, milepost.GradeAll, milepost.GradeExactSet:

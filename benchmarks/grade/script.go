@@ -18,12 +18,9 @@ const gradingMount = "/milepost-grading"
 // verdict, so for Milepost's own tasks they are removed where the base has none.
 var planted = []string{"conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"}
 
-// own reports whether a task is of Milepost's own making, run by its test command: a repair, or a generation task, whose
-// grading says no more than that the share of its tests counts.
-func own(t *milepost.Task) bool {
-	g := t.Grading
-	return g == nil || t.Origin == nil && g.Rule == milepost.GradeRate && g.Script == "" && len(g.Commands) == 0 && len(t.Test.Argv) > 0
-}
+// own reports whether a task is of Milepost's own making, run by its test command. Of a repair every test must pass; of a
+// generation task the share of its tests counts.
+func own(t *milepost.Task) bool { return t.Grading == nil }
 
 // Script is the evaluation of a task as a bash script: it brings the tests to their state, runs them between the
 // markers, and writes their exit code behind. root is the repository as the script sees it. It is a pure function.

@@ -94,18 +94,18 @@ func TestCheckerFindsBrokenTasks(t *testing.T) {
 	}
 	files := made[0].RelevantFiles
 	for want, spoil := range map[string]func(*milepost.Task){
-		"reference patch: test": func(t *milepost.Task) { // repairs only some of the faults
+		"reference patch: fail_to_pass test": func(t *milepost.Task) { // repairs only some of the faults
 			all := strings.SplitAfter(t.ReferencePatch, "diff --git")
 			t.ReferencePatch = "diff --git" + strings.TrimSuffix(all[1], "diff --git")
 		},
 		"reference patch does not apply": func(t *milepost.Task) { t.ReferencePatch = strings.ReplaceAll(t.ReferencePatch, files[0], "gone.py") },
-		"fail_to_pass test": func(t *milepost.Task) {
+		"untouched tree: fail_to_pass test": func(t *milepost.Task) {
 			t.FailToPass, t.PassToPass = append(t.FailToPass, t.PassToPass[0]), t.PassToPass[1:]
 		},
 		"pass_to_pass test": func(t *milepost.Task) {
 			t.PassToPass, t.FailToPass = append(t.PassToPass, t.FailToPass[0]), t.FailToPass[1:]
 		},
-		"NOT_RUN": func(t *milepost.Task) { t.Tests = append(t.Tests, "zz.Test.test_no") },
+		"reference patch: test zz.Test.test_no": func(t *milepost.Task) { t.Tests = append(t.Tests, "zz.Test.test_no") },
 	} {
 		task := *made[0]
 		spoil(&task)

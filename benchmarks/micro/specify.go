@@ -34,10 +34,9 @@ func (w *world) specification() string {
 	return strings.Join(lines, "\n")
 }
 
-// askForAll fills in what a generation task asks, its hidden tests, and how it is solved and judged.
+// askForAll fills in what a generation task asks, its hidden tests, and how it is solved.
 func (w *world) askForAll(t *milepost.Task) {
 	t.Kind, t.Statement = milepost.RepoGeneration, w.specification()
-	t.Grading = &milepost.Grading{Rule: milepost.GradeRate, Total: len(t.Tests)}
 	t.Test.Hidden = map[string]string{}
 	for _, f := range w.render(true).list() {
 		if strings.HasPrefix(f.Path, "tests/") {

@@ -18,10 +18,7 @@ var (
 // statement is what an agent is told: the message without trailers, numbers of pull requests, diffs, and lines that the
 // reference patch adds. It is "" where too little is left.
 func (c *candidate) statement(cfg Config) string {
-	added := map[string]bool{}
-	for _, l := range benchmarks.FixLines(c.patch()) {
-		added[l] = true
-	}
+	added := c.added()
 	var kept []string
 	inDiff := false
 	for line := range strings.Lines(strings.ReplaceAll(c.message, "\r\n", "\n")) {
@@ -51,10 +48,29 @@ func (c *candidate) statement(cfg Config) string {
 	return text
 }
 
-// tells reports whether a line holds one that the patch adds.
+// added are the lines that the patch adds, stripped; those long enough to be found inside of others have true.
+func (c *candidate) added() map[string]bool {
+	out := map[string]bool{}
+	for l := range strings.Lines(c.patch()) {
+		if text, ok := strings.CutPrefix(l, "+"); ok && !strings.HasPrefix(l, "+++ ") {
+			if text = strings.TrimSpace(text); text != "" {
+				out[text] = false
+			}
+		}
+	}
+	for _, l := range benchmarks.FixLines(c.patch()) {
+		out[l] = true
+	}
+	return out
+}
+
+// tells reports whether a line is one that the patch adds, or holds a long one.
 func tells(added map[string]bool, line string) bool {
-	for l := range added {
-		if strings.Contains(line, l) {
+	if _, same := added[strings.TrimSpace(line)]; same {
+		return true
+	}
+	for l, long := range added {
+		if long && strings.Contains(line, l) {
 			return true
 		}
 	}
