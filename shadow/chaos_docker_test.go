@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"strings"
@@ -52,8 +53,9 @@ func killEngine(ctx context.Context, w *chaosWorld) {
 	}
 }
 
-// engineLeft is what an engine has of this driver, and what the machine has of the engine.
-type engineLeft struct{ containers, volumes, holders, mounts int }
+// engineLeft is what an engine has of this driver, and what the machine has of the engine: processes in containers and
+// mounts. The shims that held containers are the engine's own; some outlive a containerd that was killed, holding nothing.
+type engineLeft struct{ containers, volumes, processes, mounts int }
 
 func (w *chaosWorld) engineLeft() (l engineLeft) {
 	w.t.Helper()
@@ -66,11 +68,19 @@ func (w *chaosWorld) engineLeft() (l engineLeft) {
 	l.containers, l.volumes = len(containers), len(volumes.Volumes)
 	entries, err := os.ReadDir("/proc")
 	must(w.t, err)
-	for _, e := range entries { // what holds a container of this engine names its socket
-		line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if err == nil && strings.Contains(string(line), "containerd-shim") && strings.Contains(string(line), w.engine.Dir+"/") {
-			l.holders++
+	shims, parents := map[string]bool{}, map[string]int{}
+	for _, e := range entries {
+		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline") // a process may end meanwhile
+		if strings.Contains(string(line), "containerd-shim") && strings.Contains(string(line), w.engine.Dir+"/") {
+			shims[e.Name()] = true
 		}
+		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(f) > 1 {
+			parents[f[1]]++
+		}
+	}
+	for shim := range shims {
+		l.processes += parents[shim]
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	must(w.t, err)

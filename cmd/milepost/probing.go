@@ -72,7 +72,7 @@ func (p *probing) connect(cfg configs.Run, dir string) (*nats.Conn, error) {
 
 // startWorker serves probes from this process until close.
 func (p *probing) startWorker(ctx context.Context, cfg configs.Run, w *world, warn func(error)) error {
-	worker, err := shadow.NewWorker(ctx, p.nc, cfg.Probes.Worker, w.tests, w.blobs)
+	worker, err := shadow.NewWorker(ctx, p.nc, cfg.Probes.Worker, w.tests, w.blobs, shadow.WithReadiness(w.ready), shadow.WithWorkerErrors(warn))
 	if err != nil {
 		return err
 	}

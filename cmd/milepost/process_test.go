@@ -44,8 +44,15 @@ func startProcess(t *testing.T, mark string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(self, args...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), commandEnv+"="+mark)
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), commandEnv+"="+mark)
+	return startCommand(t, cmd)
+}
+
+// startCommand starts cmd, which runs milepost in the end.
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.WaitDelay = 5 * time.Second // a child that outlives it must not hold its output open

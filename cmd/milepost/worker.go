@@ -119,7 +119,7 @@ func serveShadow(c *cobra.Command, cfg configs.Run, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	worker, err := shadow.NewWorker(ctx, nc, cfg.Probes.Worker, w.tests, w.blobs, shadow.WithBaseStore(w.bases),
+	worker, err := shadow.NewWorker(ctx, nc, cfg.Probes.Worker, w.tests, w.blobs, shadow.WithBaseStore(w.bases), shadow.WithReadiness(w.ready),
 		shadow.WithWorkerErrors(func(err error) { fmt.Fprintln(c.ErrOrStderr(), "milepost: warning:", err) }))
 	if err != nil {
 		return err

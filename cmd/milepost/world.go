@@ -24,6 +24,7 @@ type world struct {
 	bases *repo.Store
 	blobs *repo.Blobs
 	tests *testrun.Runner
+	ready func(context.Context) error // whether sandboxes can be had; nil where the driver does not tell
 }
 
 // openSandboxes opens the driver that the configuration chooses. Those of this machine live in dir where no root is named.
@@ -53,6 +54,9 @@ func openWorld(cfg configs.Run, dir string) (*world, error) {
 	boxes, err := openSandboxes(context.Background(), cfg.Sandbox, filepath.Join(dir, "sandboxes"))
 	if err != nil {
 		return nil, err
+	}
+	if r, ok := boxes.(interface{ Ready(context.Context) error }); ok {
+		w.ready = r.Ready
 	}
 	w.env = env.New(boxes)
 	if w.bases, err = repo.NewStore(filepath.Join(dir, "bases")); err == nil {
