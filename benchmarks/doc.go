@@ -6,7 +6,8 @@
 // harnesses exchange.
 //
 // The makers are packages below: micro makes repositories for the small machine, inject puts faults into a real
-// package from PyPI. Package expert holds scripted models that solve such tasks, for demonstrations and for
+// package from PyPI, mine finds fixes in git histories and between releases, generate asks for a package anew; pypkg is what
+// those of real packages share. Package expert holds scripted models that solve such tasks, for demonstrations and for
 // validation. A maker of a new kind of task is a new folder here, with a Make that ends in [Checker.Discover] and
 // [Save]; nothing outside benchmarks knows its name but cmd/milepost.
 //
