@@ -12,6 +12,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/tools"
 )
 
 // Identity is what a result is a result of. It is stated in every result, and a resumed evaluation must have the same,
@@ -47,10 +48,11 @@ type Sampling struct {
 
 // Scaffold is what the model works in.
 type Scaffold struct {
+	Name        string   `json:"name"`
 	Tools       []string `json:"tools"`
 	ToolFormat  string   `json:"tool_format"` // of calls in text; "native" where calls are API fields
 	BashWrites  string   `json:"bash_writes"` // forbid or capture
-	Prompt      string   `json:"prompt"`      // hash of system and task prompt
+	Prompt      string   `json:"prompt"`      // hash of the opening prompt, but for what the task says
 	Fingerprint string   `json:"fingerprint"` // hash of the whole section rollout, but for what Sampling states
 	Driver      string   `json:"driver"`      // of sandboxes; stated only
 }
@@ -110,12 +112,15 @@ func SamplingOf(c rollout.Config) Sampling {
 
 // ScaffoldOf states a configuration's scaffold; native says that calls are fields of the endpoint's API.
 func ScaffoldOf(c rollout.Config, native bool, driver string) (Scaffold, error) {
-	s := Scaffold{Tools: c.Tools.Names, ToolFormat: c.ToolFormat, BashWrites: c.BashWrites, Driver: driver}
+	s := Scaffold{Name: c.Scaffold, Tools: c.Tools.Names, ToolFormat: c.ToolFormat, BashWrites: c.BashWrites, Driver: driver}
+	if len(s.Tools) == 0 {
+		s.Tools = tools.Names(c.Scaffold)
+	}
 	if native {
 		s.ToolFormat = "native"
 	}
 	var err error
-	if s.Prompt, err = hash([]string{c.SystemPrompt, c.TaskPrompt}); err != nil {
+	if s.Prompt, err = hash(c.Messages(&milepost.Task{Statement: "statement", Protected: []string{"protected"}}, "/workspace")); err != nil {
 		return s, err
 	}
 	c.Temperature, c.TopP, c.MaxTurnTokens, c.MaxTokens, c.MaxContext, c.MaxTurns, c.Wall = 0, 0, 0, 0, 0, 0, 0

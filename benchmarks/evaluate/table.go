@@ -29,8 +29,8 @@ func WriteTable(w io.Writer, r *Result, asked []int) error {
 	id := r.Identity
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on %s: %d tasks (%s), %d attempts each\n", id.Model, id.Dataset.Source, id.Dataset.Tasks, id.Dataset.Fingerprint, r.Attempts)
-	fmt.Fprintf(&b, "temperature %g, top_p %g, at most %d turns and %d sampled tokens; tools %s (%s); seed %d; milepost %s\n", id.Sampling.Temperature, id.Sampling.TopP,
-		id.Sampling.MaxTurns, id.Sampling.MaxTokens, strings.Join(id.Scaffold.Tools, ", "), id.Scaffold.ToolFormat, id.Seed, id.Milepost)
+	fmt.Fprintf(&b, "temperature %g, top_p %g, at most %d turns and %d sampled tokens; scaffold %s with %s (%s); seed %d; milepost %s\n", id.Sampling.Temperature, id.Sampling.TopP,
+		id.Sampling.MaxTurns, id.Sampling.MaxTokens, id.Scaffold.Name, strings.Join(id.Scaffold.Tools, ", "), id.Scaffold.ToolFormat, id.Seed, id.Milepost)
 	fmt.Fprintf(&b, "%d attempts graded, %d lost to infrastructure, %d not made", r.Graded, r.Infra, r.Open)
 	if r.Retried > 0 {
 		fmt.Fprintf(&b, "; %d losses made good", r.Retried)

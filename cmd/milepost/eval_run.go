@@ -19,6 +19,7 @@ import (
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/toolcall"
 )
 
 // Names within an evaluation's folder. Besides these it holds attempts/TASK/N (patch, log and report of an attempt),
@@ -166,7 +167,7 @@ func (e *evaluation) start() (s evaluate.Start, err error) {
 		return s, err
 	}
 	chat := e.o.chat(e.cfg)
-	id.Scaffold, err = evaluate.ScaffoldOf(e.cfg.Rollout, chat.BaseURL != "" && chat.NativeTools, string(e.cfg.Sandbox.Driver))
+	id.Scaffold, err = evaluate.ScaffoldOf(e.cfg.Rollout, chat.BaseURL != "" && chat.NativeTools && e.cfg.Rollout.ToolFormat != toolcall.BashBlock, string(e.cfg.Sandbox.Driver))
 	return evaluate.Start{Identity: id, Attempts: e.o.Samples}, err
 }
 
