@@ -17,6 +17,7 @@ import (
 )
 
 func TestKilledWorkerProcessLosesNoProbe(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, true)
 	p := r.newProber()
 	must(t, p.Publish(t.Context(), r.step("e1", 0, 1)))
@@ -30,6 +31,7 @@ func TestKilledWorkerProcessLosesNoProbe(t *testing.T) {
 }
 
 func TestLongProbeKeepsItsLease(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, false)
 	r.worker.Streams.AckWait = 300 * time.Millisecond
 	r.prober.Streams = r.worker.Streams
@@ -46,6 +48,7 @@ func TestLongProbeKeepsItsLease(t *testing.T) {
 
 // A worker that was thought dead, and whose probe another has taken, publishes its result: it must not count.
 func TestResultOfReplacedDeliveryIsFenced(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, false)
 	p := r.newProber()
 	must(t, p.Publish(t.Context(), r.step("e1", 0, 1)))
@@ -201,6 +204,7 @@ func (r *rig) restart(keep bool) {
 }
 
 func TestServerRestart(t *testing.T) {
+	t.Parallel()
 	for name, keep := range map[string]bool{"store kept": true, "store lost": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, true)
@@ -339,6 +343,7 @@ func TestStatesOfAServer(t *testing.T) {
 
 // A store that is full stops nobody but the publishers, is reported, and empties as workers take what is in it.
 func TestFullStore(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, false)
 	r.srv.Close()
 	r.cfg.MaxStore = 16 << 20

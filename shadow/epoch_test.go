@@ -9,6 +9,7 @@ import (
 
 // Several starts of one run at once: the newest epoch owns it, the others fail or stop, whatever the order.
 func TestNewestEpochWins(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, false)
 	r.startWorker(&fakeRunner{})
 	const epochs = 5

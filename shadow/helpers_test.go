@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // the chaos scenarios, which alone run in parallel, wait more than they compute
+	if err := flag.Set("test.parallel", "8"); err != nil { // what runs in parallel waits more than it computes
 		panic(err)
 	}
 	goleak.VerifyTestMain(m,

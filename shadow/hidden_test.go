@@ -2,7 +2,6 @@ package shadow
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -10,67 +9,101 @@ import (
 	"github.com/milepost-rl/milepost"
 )
 
-// Tests that wait twice as long as an agent's turn: beside the agent they vanish, in its way they do not. On a quiet machine
-// the overlap is about .7; the bound is what a busy one reaches, and TestTimesAreExact holds the arithmetic.
+// beside is an agent and the tests of its steps, by a clock that moves only in an agent's turn and, where probes take time of
+// their own, in a probe: what is counted depends on who waits for whom, and on nothing else.
+type beside struct {
+	clock *testClock
+	mu    sync.Mutex
+	turns int           // begun
+	next  chan struct{} // closed at the next turn's begin
+	ahead int           // probes that ended after the turn behind them had begun
+}
+
+func (b *beside) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turns++
+	close(b.next)
+	b.next = make(chan struct{})
+}
+
+// await returns once n turns have begun, or false after a time in which they would have begun ten times.
+func (b *beside) await(n int) bool {
+	end := time.After(20 * time.Second)
+	for {
+		b.mu.Lock()
+		turns, next := b.turns, b.next
+		b.mu.Unlock()
+		if turns >= n {
+			return true
+		}
+		select {
+		case <-next:
+		case <-end:
+			return false
+		}
+	}
+}
+
+// Beside the agent a probe costs it nothing: each turn begins before the probe of the step before it has ended, which here
+// cannot end earlier. In its way, each turn begins after it.
 func TestWhatIsHidden(t *testing.T) {
-	const turn, episodes, steps = 50 * time.Millisecond, 4, 5
-	measure := func(mode Mode) (Stats, time.Duration) {
+	const turn, steps = 50 * time.Millisecond, 12
+	measure := func(mode Mode) (Stats, *beside) {
 		r := newRig(t, false)
-		r.worker.Slots = 16
-		r.prober.Mode = mode
-		p := r.newProber()
+		r.worker.Slots = 4
+		r.prober.Mode, r.prober.Merge = mode, 1
+		b := &beside{clock: newClock(), next: make(chan struct{})}
+		p := r.newProber(WithClock(b.clock.now))
+		step := map[string]int{}
+		for s := range steps {
+			step[treeID(1+s)] = s
+		}
 		r.startWorker(&fakeRunner{fn: func(_ context.Context, task *milepost.Task, tree string, _ int) (Outcome, error) {
-			time.Sleep(2 * turn)
+			s := step[tree]
+			if mode == ModeSynchronous {
+				b.clock.add(2 * turn)
+			} else if !b.await(s + 2) {
+				t.Errorf("the agent waits for the probe of step %d", s)
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.turns >= s+2 {
+				b.ahead++
+			}
 			return passed(task, tree), nil
 		}})
 		var publish interface {
 			Publish(context.Context, milepost.ProbeRequest) error
 		} = p
 		if mode == ModeSynchronous {
-			publish = NewSync(p, 10*time.Second)
+			publish = NewSync(p, time.Minute)
 		}
-		eps := make([]*milepost.Episode, episodes)
-		began := time.Now()
-		var agents sync.WaitGroup
-		for e := range eps {
-			id := fmt.Sprint("e", e)
-			eps[e] = &milepost.Episode{ID: id, Task: r.task.ID, Status: milepost.EpisodeCompleted}
-			agents.Go(func() {
-				for s := range steps {
-					time.Sleep(turn)
-					req := r.step(id, s, 1+e*steps+s)
-					if err := publish.Publish(t.Context(), req); err != nil {
-						t.Error(err)
-					}
-					eps[e].Steps = append(eps[e].Steps, milepost.Step{Index: s, Tree: req.Tree, Probe: &milepost.Probe{ID: req.ID}})
-					eps[e].FinalTree = req.Tree
-				}
-				req := r.verdict(id, e*steps+steps)
-				if err := publish.Publish(t.Context(), req); err != nil {
-					t.Error(err)
-				}
-			})
+		ep := &milepost.Episode{ID: "e", Task: r.task.ID, Status: milepost.EpisodeCompleted, FinalTree: treeID(steps)}
+		for s := range steps {
+			b.begin()
+			b.clock.add(turn)
+			req := r.step("e", s, 1+s)
+			must(t, publish.Publish(t.Context(), req))
+			ep.Steps = append(ep.Steps, milepost.Step{Index: s, Tree: req.Tree, Probe: &milepost.Probe{ID: req.ID}})
 		}
-		agents.Wait()
-		ran := time.Since(began)
-		must(t, p.Fill(t.Context(), eps, 20*time.Second))
-		for _, ep := range eps {
-			for _, s := range ep.Steps {
-				if !s.Probe.Trusted {
-					t.Errorf("%s: %+v", mode, s.Probe)
-				}
+		b.begin() // the submission
+		b.clock.add(turn)
+		must(t, publish.Publish(t.Context(), r.verdict("e", steps)))
+		must(t, p.Fill(t.Context(), []*milepost.Episode{ep}, time.Minute))
+		for _, s := range ep.Steps {
+			if !s.Probe.Trusted {
+				t.Errorf("%s: %+v", mode, s.Probe)
 			}
 		}
-		return p.Stats(), ran
+		return p.Stats(), b
 	}
-	shadow, fast := measure(ModeShadow)
-	waiting, slow := measure(ModeSynchronous)
-	t.Logf("shadow: episodes took %s, hidden %.2f, overlap %.2f; synchronous: %s, %.2f, %.2f", fast, shadow.HiddenShare(), shadow.OverlapShare(),
-		slow, waiting.HiddenShare(), waiting.OverlapShare())
-	if waiting.OverlapShare() != 0 || waiting.HiddenShare() > .2 || shadow.HiddenShare() < .5 || shadow.OverlapShare() < .2 {
-		t.Errorf("shadow %+v\nsynchronous %+v", shadow, waiting)
+	shadow, ahead := measure(ModeShadow)
+	waiting, behind := measure(ModeSynchronous)
+	if ahead.ahead != steps || shadow.OverlapShare() != 1 || shadow.HiddenShare() != 1 || shadow.BarrierWait != 0 {
+		t.Errorf("shadow: the agent went on beside %d of %d probes; %+v", ahead.ahead, steps, shadow)
 	}
-	if slow < fast+steps*turn { // each of the steps waited for twice a turn
-		t.Errorf("the agents took %s beside the tests and %s waiting for them", fast, slow)
+	if behind.ahead != 0 || waiting.OverlapShare() != 0 || waiting.HiddenShare() != 0 || waiting.BarrierWait != steps*2*turn {
+		t.Errorf("synchronous: the agent went on beside %d of %d probes; %+v", behind.ahead, steps, waiting)
 	}
 }

@@ -31,6 +31,7 @@ func realRunner(t testing.TB, store *repo.Store, blobs *repo.Blobs) *testrun.Run
 
 // A worker with nothing on its disk serves a real repository with real tests in a real sandbox; both ways to run tests.
 func TestRealTestsInRealSandboxes(t *testing.T) {
+	t.Parallel()
 	for _, resident := range []string{"", "unittest"} {
 		t.Run("resident="+resident, func(t *testing.T) {
 			r := newRig(t, true)

@@ -14,6 +14,7 @@ import (
 // One request ends its worker process each time, with the probes beside it; somebody starts the worker again each time. It
 // ends as a dead letter after max_deliveries, and nothing else is taken for deadly: not even what died with it.
 func TestRequestThatKillsItsWorkers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, true)
 	const deliveries = 4
 	task := chaosTask(t, t.TempDir())
