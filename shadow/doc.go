@@ -28,10 +28,12 @@
 //	recheck.go    second runs of a sample of states, and the flaky tests they find
 //	cache.go      the result cache's file; lines.go: the files in the run folder
 //	stats.go      counters, times, and what "hidden" means
+//	natstest/     NATS servers as sites run them, for tests
 //	prober.go     the orchestrator's side: publishing (publish.go), receiving (receive.go), the barrier (barrier.go), modes (mode.go)
 //	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines
 //	              (bases.go, both sides); requests set aside, their list and replay (dead.go)
 //	list.go       who is there
+//	stuck.go      a server that takes connections and stores nothing
 //
 // Faults are tested in chaos_test.go one by one, and as whole runs by the scenarios of chaos_scenarios_test.go (make chaos),
 // which must end with the credits of an undisturbed run; a new kind of trouble is one more line of their table.
