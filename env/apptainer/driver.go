@@ -148,6 +148,9 @@ func (d *Driver) Describe() string {
 
 // Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox, error) {
+	if spec.Workdir != "" {
+		return nil, fmt.Errorf("workdir %q: driver apptainer does not take repositories out of images yet; set sandbox.driver: docker: %w", spec.Workdir, driver.ErrInvalid)
+	}
 	image, err := d.cfg.image(spec.Image)
 	if err != nil {
 		return nil, err
