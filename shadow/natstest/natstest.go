@@ -58,7 +58,8 @@ func keyPair(t testing.TB, make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, s
 }
 
 // Secured starts a server on an IP address of this machine, with TLS and JetStream, that knows one account by its
-// operator's word, as a managed cluster does. Creds is a credentials file of a user of that account, forged one whose
+// operator's word, as a managed cluster does. Creds is a credentials file of a user of that account who may do what a run and
+// a worker under the prefix "milepost" need and nothing else, forged one whose
 // account nobody vouches for. It ends with the test.
 func Secured(t testing.TB, ip string) (url, ca, creds, forged string) {
 	t.Helper()
@@ -91,7 +92,10 @@ func Secured(t testing.TB, ip string) (url, ca, creds, forged string) {
 	}
 	user := func(signer nkeys.KeyPair) string {
 		u, pub := keyPair(t, nkeys.CreateUser)
-		token, err := jwt.NewUserClaims(pub).Encode(signer)
+		claims := jwt.NewUserClaims(pub)
+		claims.Pub.Allow.Add("milepost.>", "_INBOX.>", "$JS.API.>", "$JS.ACK.>", "$O.>") // as docs/workers.md says
+		claims.Sub.Allow.Add("milepost.>", "_INBOX.>")
+		token, err := claims.Encode(signer)
 		must(t, err)
 		seed, err := u.Seed()
 		must(t, err)
