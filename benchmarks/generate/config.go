@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
@@ -32,19 +33,12 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	setDefault(&c.MaxDocs, 60000)
-	setDefault(&c.MinTests, 5)
-	setDefault(&c.Runs, 3)
-	setDefault(&c.Image, "local:python3")
-	setDefault(&c.Python, "python3")
+	c.MaxDocs = cmp.Or(c.MaxDocs, 60000)
+	c.MinTests = cmp.Or(c.MinTests, 5)
+	c.Runs = cmp.Or(c.Runs, 3)
+	c.Image = cmp.Or(c.Image, "local:python3")
+	c.Python = cmp.Or(c.Python, "python3")
 	return c, c.validate()
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (c Config) validate() error {

@@ -1,6 +1,7 @@
 package mine
 
 import (
+	"cmp"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -36,22 +37,15 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	setDefault(&c.Revision, "HEAD")
-	setDefault(&c.MaxCommits, 500)
-	setDefault(&c.MaxFiles, 10)
-	setDefault(&c.MaxLines, 500)
-	setDefault(&c.MinMessage, 20)
-	setDefault(&c.Runs, 3)
-	setDefault(&c.Image, "local:python3")
-	setDefault(&c.Python, "python3")
+	c.Revision = cmp.Or(c.Revision, "HEAD")
+	c.MaxCommits = cmp.Or(c.MaxCommits, 500)
+	c.MaxFiles = cmp.Or(c.MaxFiles, 10)
+	c.MaxLines = cmp.Or(c.MaxLines, 500)
+	c.MinMessage = cmp.Or(c.MinMessage, 20)
+	c.Runs = cmp.Or(c.Runs, 3)
+	c.Image = cmp.Or(c.Image, "local:python3")
+	c.Python = cmp.Or(c.Python, "python3")
 	return c, c.validate()
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (c Config) validate() error {
