@@ -40,6 +40,9 @@ func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *be
 		Repo: filepath.Join(dir, "healthy"), BaseCommit: commit, BaseTree: tree, Image: cfg.Image,
 		Protected: pypkg.Protected(files), Test: pypkg.TestCommand(files, cfg.Tests, cfg.Timeout),
 	}}
+	if cfg.Golang() {
+		h.task.Protected, h.task.Test = protectedGo(files), goTestCommand(ctx, cfg, files)
+	}
 	if err := h.findTests(ctx, cfg, check); err != nil {
 		return nil, err
 	}
@@ -52,7 +55,11 @@ func measure(ctx context.Context, cfg Config, files []benchmarks.File, check *be
 // findTests fills the task's tests: all that the suite reports, less those that do not pass in every run.
 func (h *healthy) findTests(ctx context.Context, cfg Config, check *benchmarks.Checker) error {
 	var err error
-	h.ran, err = pypkg.Settle(h.task, healthyRuns, func() (testrun.Outcome, error) { return h.once(ctx, check) })
+	settle := pypkg.Settle
+	if cfg.Golang() {
+		settle = settleGo
+	}
+	h.ran, err = settle(h.task, healthyRuns, func() (testrun.Outcome, error) { return h.once(ctx, check) })
 	if err != nil {
 		return milepost.E("inject: baseline", milepost.KindOf(err), "%s: %w: name good test files in tests, or give the sandbox an interpreter that has what they import", cfg.Package, err)
 	}

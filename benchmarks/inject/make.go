@@ -51,7 +51,7 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 			return nil, milepost.E(op, milepost.KindConflict, "%s has a %s already", outDir, name)
 		}
 	}
-	files, err := pypkg.Fetch(ctx, pypkg.Source{Package: cfg.Package, Cache: cfg.Cache, Python: cfg.Python})
+	files, err := cfg.fetch(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,14 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	return tasks, certify.Save(ctx, check, outDir, "inject", tasks)
 }
 
+// fetch returns the files of the package.
+func (c Config) fetch(ctx context.Context) ([]benchmarks.File, error) {
+	if c.Golang() {
+		return fetchModule(ctx, c)
+	}
+	return pypkg.Fetch(ctx, pypkg.Source{Package: c.Package, Cache: c.Cache, Python: c.Python})
+}
+
 // maker is the state of one Make.
 type maker struct {
 	cfg      Config
@@ -87,6 +95,7 @@ type maker struct {
 	outDir   string
 	progress benchmarks.Progress
 	rng      *rand.Rand
+	sizes    []int // faults of each task
 }
 
 // make tries mutants until there are enough that tests catch, and writes tasks of them.
@@ -96,7 +105,11 @@ func (m *maker) make(ctx context.Context, repoDir string) ([]*milepost.Task, err
 		return nil, err
 	}
 	candidates := interleave(usable(all, m.cfg.Split, m.healthy.sources), m.rng)
-	want := m.cfg.Count * m.cfg.Faults
+	m.sizes = m.cfg.sizes(m.cfg.Count, m.rng)
+	want := 0
+	for _, n := range m.sizes {
+		want += n
+	}
 	caught, tried, err := m.try(ctx, candidates, want)
 	if err != nil {
 		return nil, err
@@ -104,14 +117,15 @@ func (m *maker) make(ctx context.Context, repoDir string) ([]*milepost.Task, err
 	sets := m.combine(caught)
 	if len(sets) < m.cfg.Count {
 		return nil, milepost.E("inject: make", milepost.KindInvalid,
-			"%s: the tests catch %d of %d faults tried, enough for %d tasks of %d faults, not for %d: ask for fewer tasks, or allow more sources, tests, families or tries",
-			m.cfg.Package, len(caught), tried, len(sets), m.cfg.Faults, m.cfg.Count)
+			"%s: the tests catch %d of %d faults tried, enough for %d tasks, not for %d of %d faults in all: ask for fewer tasks, or allow more sources, tests, families, places or tries",
+			m.cfg.Package, len(caught), tried, len(sets), m.cfg.Count, want)
 	}
 	r, err := git.PlainInit(repoDir, true)
 	if err != nil {
 		return nil, milepost.Wrap("inject: make", milepost.KindUnavailable, err)
 	}
 	var tasks []*milepost.Task
+	trees := map[string]bool{}
 	for _, set := range sets {
 		if len(tasks) == m.cfg.Count {
 			break
@@ -120,7 +134,8 @@ func (m *maker) make(ctx context.Context, repoDir string) ([]*milepost.Task, err
 		if err != nil {
 			return nil, err
 		}
-		if reason == "" {
+		if reason == "" && !trees[t.BaseTree] {
+			trees[t.BaseTree] = true
 			tasks = append(tasks, t)
 			m.tell(want+len(tasks), want+m.cfg.Count)
 		}
@@ -190,7 +205,7 @@ func (m *maker) try(ctx context.Context, candidates []mutant, want int) (caught 
 			}
 		}
 		tried += len(batch)
-		m.tell(min(len(caught), m.cfg.Count*m.cfg.Faults), m.cfg.Count*(m.cfg.Faults+1))
+		m.tell(min(len(caught), want), want+m.cfg.Count)
 	}
 	return caught, tried, nil
 }
@@ -214,6 +229,9 @@ func (m *maker) failing(ctx context.Context, set []mutant) (fails []string, log 
 	out, err := m.check.Runner.Run(ctx, m.healthy.task, base.Index.Apply(delta).TreeID(), delta)
 	if err != nil {
 		return nil, nil, err
+	}
+	if m.cfg.Golang() && notBuilt(out.Log) {
+		return nil, nil, nil
 	}
 	if out.Status != milepost.ProbeCompleted || len(out.Extra) > 0 || len(out.Report) != len(m.healthy.task.Tests) {
 		return nil, nil, nil
@@ -243,32 +261,6 @@ func (m *maker) mutated(set []mutant) map[string]string {
 			text = m.healthy.sources[x.Path]
 		}
 		out[x.Path] = x.apply(text)
-	}
-	return out
-}
-
-// combine groups caught mutants into tasks: each in a function of its own within the task, none used twice.
-func (m *maker) combine(caught []catch) [][]catch {
-	var out [][]catch
-	used := make([]bool, len(caught))
-	for i := range caught {
-		if used[i] {
-			continue
-		}
-		set, places := []catch{caught[i]}, map[string]bool{caught[i].Path + caught[i].Function: true}
-		picked := []int{i}
-		for j := i + 1; j < len(caught) && len(set) < m.cfg.Faults; j++ {
-			if place := caught[j].Path + caught[j].Function; !used[j] && !places[place] && !overlaps(set, caught[j]) {
-				places[place], set, picked = true, append(set, caught[j]), append(picked, j)
-			}
-		}
-		if len(set) < m.cfg.Faults {
-			continue
-		}
-		for _, j := range picked {
-			used[j] = true
-		}
-		out = append(out, set)
 	}
 	return out
 }
@@ -323,7 +315,12 @@ func (m *maker) taskID(n int) string {
 	if split == "" {
 		split = "all"
 	}
-	return fmt.Sprintf("inject-%s-%s-%d-%04d", strings.Replace(m.cfg.Package, "==", "-", 1), split, m.cfg.Seed, n)
+	return fmt.Sprintf("inject-%s-%s-%d-%04d", slug(m.cfg.Package), split, m.cfg.Seed, n)
+}
+
+// slug makes a package's name and version part of a task's id.
+func slug(pkg string) string {
+	return strings.NewReplacer("==", "-", "@", "-", "/", "-", "!", "_").Replace(pkg)
 }
 
 // meta describes the faults for people, statistics and scripted experts.

@@ -35,8 +35,16 @@ type mutant struct {
 // apply is the text of the file with the fault.
 func (m mutant) apply(text string) string { return text[:m.Start] + m.New + text[m.End:] }
 
-// listMutants runs mutate.py over the source files.
+// listMutants lists what may be done to the source files.
 func listMutants(ctx context.Context, cfg Config, sources map[string]string) ([]mutant, error) {
+	if cfg.Golang() {
+		return goMutants(cfg, sources)
+	}
+	return pythonMutants(ctx, cfg, sources)
+}
+
+// pythonMutants runs mutate.py over the source files.
+func pythonMutants(ctx context.Context, cfg Config, sources map[string]string) ([]mutant, error) {
 	const op = "inject: list faults"
 	request, err := json.Marshal(map[string]any{"files": sources, "families": cfg.Families})
 	if err != nil {
@@ -65,16 +73,28 @@ func listMutants(ctx context.Context, cfg Config, sources map[string]string) ([]
 	return all, nil
 }
 
-// usable keeps the mutants of the split whose reference edit has a unique match: what the reference patch takes out
+// maxEdits is how many places of a file the mending of one fault may change.
+const maxEdits = 3
+
+// usable keeps the mutants of the split whose reference edits have a unique match: what the reference patch takes out
 // stands once in the faulty file.
+//
+// Of several that make the same file the first counts.
 func usable(all []mutant, split string, sources map[string]string) []mutant {
+	seen := map[[sha256.Size]byte]bool{}
 	return slices.DeleteFunc(slices.Clone(all), func(m mutant) bool {
+		made := sha256.Sum256([]byte(m.Path + "\x00" + m.apply(sources[m.Path])))
+		if seen[made] {
+			return true
+		}
+		seen[made] = true
 		if split != "" && splitOf(m) != split {
 			return true
 		}
 		faulty := m.apply(sources[m.Path])
 		edits, err := benchmarks.Edits(benchmarks.Diff(m.Path, faulty, sources[m.Path]))
-		return err != nil || len(edits) != 1 || strings.Count(faulty, edits[0].Old) != 1
+		return err != nil || len(edits) == 0 || len(edits) > maxEdits ||
+			slices.ContainsFunc(edits, func(e benchmarks.Edit) bool { return strings.Count(faulty, e.Old) != 1 })
 	})
 }
 
@@ -93,6 +113,9 @@ func splitOf(m mutant) string {
 
 // sourcesOf picks the files that faults go into: those that were asked for, or every module of a package that is no test.
 func sourcesOf(cfg Config, files []benchmarks.File) (map[string]string, error) {
+	if cfg.Golang() {
+		return goSources(cfg, files)
+	}
 	out := map[string]string{}
 	packages := map[string]bool{}
 	for _, f := range files {

@@ -6,9 +6,10 @@ Standard output: a JSON list of mutants, in the order of path and position:
     {"path", "function", "family", "kind", "line", "start", "end", "old", "new"}
 
 text[start:end] == old in UTF-8 bytes, and the file with new in that place still parses, to a different tree. function
-is the qualified name of the innermost function. Only statements inside functions are touched, and no docstring,
-annotation or default, so a mutated module can still be imported. Nothing is run. A new family is a method of Finder
-named after it and an entry in FAMILIES.
+is the qualified name of the innermost function. Touched are statements inside functions, constant defaults, and the
+methods and bases of classes; no docstring, annotation or decorator, so a mutated module can still be imported, as far as
+its own code at import lets it. Nothing is run. The families are those of SWE-smith's procedural changes
+(arXiv 2504.21798, appendix) and some more; a new one is a method of Finder and an entry in FAMILIES.
 """
 
 import ast
@@ -42,6 +43,17 @@ COMPARE = {
 BOUNDARY = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+WRONG = {  # an exception that a careless hand would take for another
+    "ValueError": "TypeError",
+    "TypeError": "ValueError",
+    "KeyError": "IndexError",
+    "IndexError": "KeyError",
+    "AttributeError": "KeyError",
+    "NotImplementedError": "RuntimeError",
+    "RuntimeError": "ValueError",
+    "StopIteration": "RuntimeError",
+    "OSError": "ValueError",
+}
 
 
 class Finder(ast.NodeVisitor):
@@ -51,7 +63,7 @@ class Finder(ast.NodeVisitor):
         self.path, self.data, self.families = path, text.encode(), families
         self.tree = ast.parse(text)
         self.shape = ast.dump(self.tree)
-        self.scope, self.found = [], []
+        self.scope, self.found, self.locals = [], [], []
         self.starts = [0]
         for line in self.data.splitlines(keepends=True):
             self.starts.append(self.starts[-1] + len(line))
@@ -120,15 +132,25 @@ class Finder(ast.NodeVisitor):
         body = node.body
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]  # the docstring
+        self.locals.append(names_of(node))
         for statement in body:
             self.visit(statement)
-        self.guards(body)
+        self.block(body)
+        self.defaults(node, body)
+        self.locals.pop()
         self.scope.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
+    def block(self, block):
+        """What is done to the statements of one block."""
+        self.guards(block)
+        self.removals(block)
+        self.order(block)
+
     def visit_ClassDef(self, node):
         inside, self.scope = self.scope, [*self.scope, node.name]
+        self.classes(node)
         for statement in node.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 self.visit(statement)
@@ -146,8 +168,23 @@ class Finder(ast.NodeVisitor):
     def visit_JoinedStr(self, node):
         pass  # positions inside f-strings differ between Python versions
 
-    def visit_Raise(self, node):
-        pass  # the words of an error are not behaviour that tests look at
+    def visit_Raise(self, node):  # the words of an error are not behaviour that tests look at
+        kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        self.exception("raised", kind)
+
+    def visit_ExceptHandler(self, node):
+        self.exception("caught", node.type)
+        self.block(node.body)
+        self.generic_visit(node)
+
+    def exception(self, kind, node):
+        if isinstance(node, ast.Name) and node.id in WRONG:
+            self.add("exception", kind, self.begin(node), self.end(node), WRONG[node.id])
+
+    def visit_Try(self, node):
+        for block in (node.body, node.orelse, node.finalbody):
+            self.block(block)
+        self.generic_visit(node)
 
     # --- operators and constants
 
@@ -156,12 +193,16 @@ class Finder(ast.NodeVisitor):
             self.operator("operator", "arithmetic", node.left, node.right, BINARY[type(node.op)])
         if isinstance(node.op, ORDERED) and not is_text(node.left):
             self.swap(node.left, node.right)
+        if isinstance(node.left, ast.BinOp) and type(node.op) in BINARY and not is_text(node.left.left):
+            self.add("chain", "operand", self.end(node.left), self.end(node), "")
         self.generic_visit(node)
 
     def visit_BoolOp(self, node):
         pair = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
         if len(node.values) == 2:
             self.operator("operator", "boolean", node.values[0], node.values[1], pair)
+        for before, value in itertools.pairwise(node.values):
+            self.add("chain", "condition", self.end(before), self.end(value), "")
         self.generic_visit(node)
 
     def visit_Compare(self, node):
@@ -210,17 +251,27 @@ class Finder(ast.NodeVisitor):
     def visit_If(self, node):
         self.invert(node.test)
         for block in (node.body, node.orelse):
-            self.guards(block)
+            self.block(block)
+        if node.orelse and not (len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)):
+            self.branches(node)
         self.generic_visit(node)
 
+    def branches(self, node):
+        """Exchanges what is done in both cases."""
+        first, second = self.span(node.body), self.span(node.orelse)
+        if first and second and first[1] <= second[0]:
+            text = [self.data[a:b].decode() for a, b in (first, second)]
+            between = self.data[first[1] : second[0]].decode()
+            self.add("branch", "exchanged", first[0], second[1], text[1] + between + text[0])
+
     def visit_For(self, node):
-        self.guards(node.body)
+        self.block(node.body)
         self.generic_visit(node)
 
     visit_With = visit_For
 
     def visit_While(self, node):
-        self.guards(node.body)  # an inverted loop condition would only hang
+        self.block(node.body)  # an inverted loop condition would only hang
         self.generic_visit(node)
 
     def visit_IfExp(self, node):
@@ -240,11 +291,135 @@ class Finder(ast.NodeVisitor):
                 self.add("guard", "removed", self.starts[node.lineno - 1], self.starts[node.end_lineno], "")
 
 
+    # --- statements
+
+    def span(self, block):
+        """The whole lines of a block; None where it shares them with something else."""
+        start, end = self.starts[block[0].lineno - 1], self.starts[block[-1].end_lineno]
+        before = self.data[start : self.begin(block[0])]
+        after = self.data[self.end(block[-1]) : end].strip()
+        if before.strip() or (after and not after.startswith(b"#")) or not self.data[start:end].endswith(b"\n"):
+            return None
+        return start, end
+
+    def drop(self, kind, node, block):
+        """Takes a statement out, with pass in its place where the block would be empty."""
+        span = self.span([node])
+        if span is not None:
+            indent = self.data[span[0] : self.begin(node)].decode()
+            self.add("removed", kind, *span, "" if len(block) > 1 else indent + "pass\n")
+
+    def removals(self, block):
+        for node in block:
+            if isinstance(node, (ast.For, ast.While)):
+                self.drop("loop", node, block)
+            elif isinstance(node, ast.If) and not (len(node.body) == 1 and isinstance(node.body[0], LEAVING)):
+                self.drop("conditional", node, block)
+            elif isinstance(node, (ast.Assign, ast.AugAssign)):
+                self.drop("assignment", node, block)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, (ast.Call, ast.Await)):
+                self.drop("call", node, block)
+            elif isinstance(node, ast.Return) and node.value is not None and not is_none(node.value):
+                self.add("removed", "return", self.begin(node), self.begin(node.value), "")
+            elif isinstance(node, (ast.With, ast.Try)):
+                self.unwrap(node)
+
+    def unwrap(self, node):
+        """Leaves of a with or try its body alone."""
+        whole, inner = self.span([node]), self.span(node.body)
+        if whole is None or inner is None:
+            return
+        less = node.body[0].col_offset - node.col_offset
+        lines = self.data[inner[0] : inner[1]].decode().splitlines(keepends=True)
+        if any(line.strip() and line[:less].strip() for line in lines):
+            return  # a text of several lines that is not indented
+        self.add("removed", "wrapper", *whole, "".join(line[less:] if line.strip() else line for line in lines))
+
+    def order(self, block):
+        """Exchanges two plain statements that follow each other."""
+        plain = (ast.Assign, ast.AugAssign, ast.Expr)
+        for first, second in itertools.pairwise(block):
+            if isinstance(first, plain) and isinstance(second, plain):
+                one, two = self.span([first]), self.span([second])
+                if one and two and one[1] == two[0]:
+                    swapped = self.data[two[0] : two[1]] + self.data[one[0] : one[1]]
+                    self.add("order", "statements", one[0], two[1], swapped.decode())
+
+    # --- functions, classes, names
+
+    def defaults(self, node, body):
+        """Constant defaults, and None that the body would replace by a fresh list or dict."""
+        fresh = {}
+        for guard in body:
+            if isinstance(guard, ast.If) and len(guard.body) == 1 and isinstance(guard.body[0], ast.Assign):
+                made, target = guard.body[0].value, guard.body[0].targets[0]
+                if isinstance(target, ast.Name) and ast.unparse(made) in ("[]", "{}"):
+                    fresh[target.id] = ast.unparse(made)
+        args = node.args
+        positional = [*args.posonlyargs, *args.args]
+        named = positional[len(positional) - len(args.defaults) :] + args.kwonlyargs
+        for arg, value in zip(named, args.defaults + args.kw_defaults, strict=True):
+            if not isinstance(value, ast.Constant):
+                continue
+            place = (self.begin(value), self.end(value))
+            if isinstance(value.value, bool):
+                self.add("default", "truth", *place, str(not value.value))
+            elif type(value.value) is int and abs(value.value) < 1000:
+                self.add("default", "number", *place, str(value.value + 1))
+            elif value.value is None and arg.arg in fresh:
+                self.add("default", "mutable", *place, fresh[arg.arg])
+
+    def classes(self, node):
+        """Takes out a method, or a base among several."""
+        for item in node.body:
+            if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)) and not item.decorator_list and len(node.body) > 1:
+                span = self.span([item])
+                if span is not None:
+                    self.add("class", "method", *span, "")
+        for before, base in itertools.pairwise(node.bases):
+            self.add("class", "base", self.end(before), self.end(base), "")
+
+    def visit_Name(self, node):
+        """Takes the next name of the function for this one."""
+        names = self.locals[-1] if self.locals else []
+        if isinstance(node.ctx, ast.Load) and node.id in names and len(names) > 1:
+            other = names[(names.index(node.id) + 1) % len(names)]
+            self.add("variable", "name", self.begin(node), self.end(node), other)
+
+
+def names_of(function):
+    """The parameters of a function, without self and cls, and the names it assigns at its top, in their order."""
+    args = function.args
+    names = [a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs) if a.arg not in ("self", "cls")]
+    for node in function.body:
+        if isinstance(node, ast.Assign):
+            names += [t.id for t in node.targets if isinstance(t, ast.Name)]
+    return list(dict.fromkeys(names))
+
+
+def is_none(node):
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def is_text(node):
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
 
 
-FAMILIES = ("operator", "constant", "off_by_one", "swapped", "guard")
+FAMILIES = (
+    "operator",
+    "constant",
+    "off_by_one",
+    "swapped",
+    "guard",
+    "branch",
+    "removed",
+    "order",
+    "chain",
+    "exception",
+    "default",
+    "class",
+    "variable",
+)
 
 
 def main():

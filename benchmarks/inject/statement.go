@@ -18,9 +18,11 @@ const maxReason = 160
 // with the most telling messages first.
 func statement(cfg Config, set []mutant, fails []string, log []byte) string {
 	var b strings.Builder
-	name, _, _ := strings.Cut(cfg.Package, "==")
-	fmt.Fprintf(&b, "%s misbehaves: %d %s. For example:\n", name, len(fails), plural(len(fails), "test fails", "tests fail"))
+	fmt.Fprintf(&b, "%s misbehaves: %d %s. For example:\n", cfg.name(), len(fails), plural(len(fails), "test fails", "tests fail"))
 	reasons := failureReasons(fails, log)
+	if cfg.Golang() {
+		reasons = goReasons(fails, log)
+	}
 	shown := slices.Clone(fails)
 	slices.SortStableFunc(shown, func(x, y string) int { return weight(reasons[y]) - weight(reasons[x]) })
 	for _, id := range shown[:min(len(shown), shownTests)] {

@@ -31,6 +31,7 @@ type benchFlags struct {
 	python     string
 	unconfined bool
 	workers    int
+	readOnly   []string // further folders that sandboxes see; no flag
 }
 
 func (f *benchFlags) register(c *cobra.Command) {
@@ -51,6 +52,7 @@ func (f *benchFlags) withChecker(use func(*benchmarks.Checker) error) (err error
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cfg := configs.Default()
 	cfg.Sandbox.Python, cfg.Sandbox.Unconfined, cfg.Tests.Slots = f.python, f.unconfined, f.workers
+	cfg.Sandbox.ReadOnly = append(cfg.Sandbox.ReadOnly, f.readOnly...)
 	w, err := openWorld(cfg, dir)
 	if err != nil {
 		return err

@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -81,20 +85,31 @@ func newTasksMakeMicroCommand() *cobra.Command {
 
 func newTasksMakeInjectCommand() *cobra.Command {
 	var flags benchFlags
-	var out, hint string
+	var out, hint, faults, place string
 	var cfg inject.Config
 	c := &cobra.Command{
-		Use:   "inject --package NAME==VERSION --out DIR",
-		Short: "Put faults into a real package from PyPI, kept where its own pytest suite catches them",
-		Long: "The source distribution is downloaded by pip (once: --cache). --python must have pytest and what the tests import.\n" +
+		Use:   "inject --package NAME==VERSION|MODULE@vVERSION --out DIR",
+		Short: "Put faults into a real package from PyPI or a Go module, kept where its own tests catch them",
+		Long: "The source distribution is downloaded by pip (once: --cache), a module by the go command, with what it imports.\n" +
+			"--python must have pytest and what the tests import. Sandboxes find Go in /usr or by sandbox.read_only, and compile\n" +
+			"quickly where they see --go-cache too.\n" +
 			"A small package with a fast suite is best, for example\n\n" +
 			"  milepost tasks make inject --package toolz==1.0.0 --out tasks/toolz \\\n" +
 			"    --tests toolz/tests/test_itertoolz.py,toolz/tests/test_dicttoolz.py,toolz/tests/test_functoolz.py,toolz/tests/test_recipes.py",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			cfg.Hint, cfg.Workers = inject.Hint(hint), flags.workers
+			cfg.Hint, cfg.Workers, cfg.Place = inject.Hint(hint), flags.workers, inject.Place(place)
+			if cfg.Faults, cfg.Shares, err = parseFaults(faults); err != nil {
+				return &usageError{err}
+			}
 			if cfg.Cache, err = sdistCache(cfg.Cache); err != nil {
 				return err
+			}
+			if cfg.Golang() {
+				if cfg.GoCache, err = goCache(cfg.GoCache); err != nil {
+					return err
+				}
+				flags.readOnly = []string{cfg.GoCache}
 			}
 			return makeSet(c, &flags, out, cfg.Validate, func(ctx context.Context, check *benchmarks.Checker) ([]*milepost.Task, error) {
 				return inject.Make(ctx, cfg, check, out, counter(c, "made"))
@@ -104,17 +119,54 @@ func newTasksMakeInjectCommand() *cobra.Command {
 	flags.register(c)
 	f := c.Flags()
 	f.StringVar(&out, "out", "", "folder for the task set; must not hold one")
-	f.StringVar(&cfg.Package, "package", "", "NAME==VERSION on PyPI")
+	f.StringVar(&cfg.Package, "package", "", "NAME==VERSION on PyPI, or MODULE@vVERSION of a Go module")
 	f.Int64Var(&cfg.Seed, "seed", 1, "any number")
 	f.IntVar(&cfg.Count, "count", 10, "how many tasks")
 	f.StringVar(&cfg.Split, "split", "", "train, validation or heldout, which share no faulty function; empty takes all")
-	f.IntVar(&cfg.Faults, "faults", 1, "faults in a task")
+	f.StringVar(&faults, "faults", "1", "faults in a task: a number, or shares of numbers such as 1=5,2=3,3=2")
+	f.StringVar(&place, "place", string(inject.PlaceAny), "where several faults of a task lie: any, one_file or files (each in another)")
 	f.StringSliceVar(&cfg.Families, "families", nil, fmt.Sprintf("families of faults (default: all of %v)", inject.Families))
+	f.StringVar(&cfg.Go, "go", "go", "go program that fetches and compiles modules")
+	f.StringVar(&cfg.GoCache, "go-cache", "", "folder of compiled Go packages that sandboxes see (default: below the user's cache folder)")
 	f.StringSliceVar(&cfg.Sources, "sources", nil, "files to put faults into (default: every module that is no test)")
-	f.StringSliceVar(&cfg.Tests, "tests", nil, "test files to run (default: all that pytest finds)")
+	f.StringSliceVar(&cfg.Tests, "tests", nil, "test files, or folders of Go packages, to run (default: all)")
 	f.StringVar(&hint, "hint", string(inject.HintNone), "what the statement names besides failing tests: none, file, function or line")
 	f.Float64Var(&cfg.MaxFail, "max-fail", .5, "largest share of the suite that a fault may break")
 	f.DurationVar(&cfg.Timeout, "timeout", 0, "of one run of the tests (default: ten times the healthy run, at least 10 s)")
 	f.StringVar(&cfg.Cache, "cache", "", "folder of downloaded distributions (default: below the user's cache folder)")
 	return c
+}
+
+// parseFaults reads "2", or "1=5,2=3": how many tasks get how many faults.
+func parseFaults(s string) (int, inject.Shares, error) {
+	if n, err := strconv.Atoi(s); err == nil {
+		return n, nil, nil
+	}
+	shares := inject.Shares{}
+	for part := range strings.SplitSeq(s, ",") {
+		name, share, ok := strings.Cut(part, "=")
+		n, err := strconv.Atoi(strings.TrimSpace(name))
+		v, err2 := strconv.ParseFloat(strings.TrimSpace(share), 64)
+		if !ok || err != nil || err2 != nil {
+			return 0, nil, fmt.Errorf("--faults is %q; allowed are a number, or shares such as 1=5,2=3", s)
+		}
+		shares[n] = v
+	}
+	return 1, shares, nil
+}
+
+// goCache is the folder of compiled Go packages, which sandboxes are shown, made where it is missing.
+func goCache(dir string) (string, error) {
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return "", milepost.E("tasks make inject", milepost.KindInvalid, "no place for compiled packages (%w); give --go-cache", err)
+		}
+		dir = filepath.Join(base, "milepost", "go-build")
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	return dir, milepost.Wrap("tasks make inject", milepost.KindUnavailable, err)
 }
