@@ -2,7 +2,9 @@ package orchestrator
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
+	"slices"
 	"sort"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -15,6 +17,7 @@ type Evaluation struct {
 	Rate   float64              `json:"rate"` // mean over tasks of the task's resolved share
 	Low    float64              `json:"low"`  // 95 % bootstrap interval over tasks
 	High   float64              `json:"high"`
+	Passed float64              `json:"pass_rate"` // mean over tasks of the share of tests that pass at the end, whether or not all do
 	Graded int                  `json:"graded"`
 	Infra  int                  `json:"infra"` // attempts lost to infrastructure, in no statistic
 	Tasks  map[string][]float64 `json:"tasks"` // rewards of each task's graded attempts
@@ -27,6 +30,7 @@ type Evaluation struct {
 func summarise(name string, eps []*milepost.Episode) Evaluation {
 	out := Evaluation{Name: name, Tasks: map[string][]float64{}}
 	var turns, tokens float64
+	shares := map[string][]float64{}
 	for _, ep := range eps {
 		if !ep.Outcome.Graded {
 			out.Infra++
@@ -34,25 +38,22 @@ func summarise(name string, eps []*milepost.Episode) Evaluation {
 		}
 		out.Graded++
 		out.Tasks[ep.Task] = append(out.Tasks[ep.Task], indicator(ep.Outcome.Resolved))
+		shares[ep.Task] = append(shares[ep.Task], passedShare(ep))
 		turns += float64(len(ep.Steps))
 		tokens += float64(ep.Sampled())
 	}
 	out.Turns, out.Tokens = ratio(turns, float64(out.Graded)), ratio(tokens, float64(out.Graded))
-	rates := out.taskRates()
+	out.Passed = stats.Mean(taskMeans(shares))
+	rates := taskMeans(out.Tasks)
 	out.Rate, out.Low, out.High = stats.Bootstrap(rates)
 	return out
 }
 
-// taskRates returns the resolved share of each task, in the order of the task ids.
-func (e Evaluation) taskRates() []float64 {
-	ids := make([]string, 0, len(e.Tasks))
-	for id := range e.Tasks {
-		ids = append(ids, id)
-	}
-	sort.Strings(ids)
-	out := make([]float64, len(ids))
-	for i, id := range ids {
-		out[i] = stats.Mean(e.Tasks[id])
+// taskMeans returns the mean of each task, in the order of the task ids.
+func taskMeans(tasks map[string][]float64) []float64 {
+	var out []float64
+	for _, id := range slices.Sorted(maps.Keys(tasks)) {
+		out = append(out, stats.Mean(tasks[id]))
 	}
 	return out
 }
