@@ -224,7 +224,7 @@ func (e *evaluation) equip(ctx context.Context) (_ context.Context, release func
 	if e.world, err = openWorld(e.cfg, work); err != nil {
 		return ctx, release, err
 	}
-	steps = append(steps, func() error { return os.RemoveAll(work) }, e.world.close)
+	steps = append(steps, e.world.close)
 	isOwn := func(t *milepost.Task) bool { return t.Grading == nil }
 	if slices.ContainsFunc(e.tasks, isOwn) {
 		if e.probes, err = openProbing(ctx, e.cfg, e.world, work, filepath.Base(e.dir)+"-"+rand.Text()[:10], 1, e.tasks,
@@ -294,11 +294,12 @@ func (e *evaluation) result() (*evaluate.Result, error) {
 	return r, milepost.Wrap("eval: write "+evalTableFile, milepost.KindUnavailable, orchestrator.WriteWhole(e.folder.Path(evalTableFile), table.Bytes()))
 }
 
+// close ends the session. What attempts worked in is removed now, after the result was written: there may be much of it.
 func (e *evaluation) close() (err error) {
 	if e.journal != nil {
-		err = e.journal.Close()
+		err = errors.Join(e.journal.Close(), os.RemoveAll(e.folder.Path(evalWorkDir)))
 	}
-	return errors.Join(err, e.release())
+	return errors.Join(milepost.Wrap("eval: close", milepost.KindUnavailable, err), e.release())
 }
 
 // programVersion is the version of this program as its build tells it: the module's, with the commit.
