@@ -41,6 +41,7 @@ type held struct {
 	name  string // of the volume
 	uses  int
 	spent time.Time // when it was last given back
+	stale bool      // no new sandbox gets it; removed when nobody uses it
 
 	once sync.Once
 	err  error
@@ -104,14 +105,11 @@ func (h *held) release() {
 	h.uses--
 	h.spent = time.Now()
 	gone := b.surplus()
-	b.mu.Unlock()
-	for _, g := range gone {
-		b.e.d.tasks.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), removeTime)
-			defer cancel()
-			_ = b.remove(ctx, g) // what is left goes with the driver, or with the next one on this engine
-		})
+	if h.stale && h.uses == 0 {
+		gone = append(gone, h)
 	}
+	b.mu.Unlock()
+	b.removeAll(gone)
 }
 
 // surplus takes volumes out that are to be removed: those that could not be filled, and the idle ones beyond keepBases.
@@ -136,6 +134,32 @@ func (b *bases) surplus() (gone []*held) {
 		}
 		delete(b.known, oldest.key)
 		gone = append(gone, oldest)
+	}
+}
+
+// lost has every volume made again for new sandboxes: somebody may have removed one.
+func (b *bases) lost() {
+	b.mu.Lock()
+	var gone []*held
+	for _, h := range b.known {
+		h.stale = true
+		if h.uses == 0 {
+			gone = append(gone, h)
+		}
+	}
+	clear(b.known)
+	b.mu.Unlock()
+	b.removeAll(gone)
+}
+
+// removeAll removes volumes in the background. What is left goes with the driver, or with the next one on this engine.
+func (b *bases) removeAll(gone []*held) {
+	for _, g := range gone {
+		b.e.d.tasks.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+			defer cancel()
+			_ = b.remove(ctx, g)
+		})
 	}
 }
 

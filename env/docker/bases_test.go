@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env"
@@ -16,11 +17,14 @@ import (
 )
 
 // imageWith makes an image that has the files of a script's doing, and removes it at the end.
-func imageWith(t *testing.T, host, script string) string {
+func imageWith(t testing.TB, host, script string) string {
 	t.Helper()
 	name := "milepost-testbed/" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + ":test"
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM "+dockertest.Image+"\nRUN "+script+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM "+dockertest.Image+"\nCOPY make /make\nRUN bash /make && rm /make\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "make"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	run := func(args ...string) ([]byte, error) {
@@ -126,5 +130,60 @@ func TestWorkspaceOfAnImage(t *testing.T) {
 		if _, err := e.Create(ctx, c.spec); milepost.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s with %q", name, err, c.kind, c.want)
 		}
+	}
+}
+
+// BenchmarkImageOf200MB makes sandboxes on a repository of 200 MB in 10,000 files: copied inside the container from the
+// image, and unpacked over the connection as bases on this machine are.
+func BenchmarkImageOf200MB(b *testing.B) {
+	cfg := dockertest.Config(b)
+	image := imageWith(b, cfg.Hosts[0], `mkdir -p /testbed && cd /testbed && python3 -c "import os
+for i in range(100):
+    os.mkdir(str(i))
+    for j in range(100): open('%d/%d' % (i, j), 'wb').write(os.urandom(20480))"`)
+	d, err := docker.New(context.Background(), cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	e := env.New(d)
+	defer e.Close()
+	create := func(spec env.Spec) *env.Sandbox {
+		s, err := e.Create(context.Background(), spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	base := b.TempDir()
+	begin := time.Now()
+	s := create(env.Spec{Name: "first", Image: image, Workdir: "/testbed"})
+	b.Logf("the first sandbox, which fills the volume: %s", time.Since(begin))
+	var archive bytes.Buffer
+	if err := s.Archive(context.Background(), &archive); err != nil {
+		b.Fatal(err)
+	}
+	tar := exec.Command("tar", "-x", "-C", base)
+	tar.Stdin = &archive
+	if out, err := tar.CombinedOutput(); err != nil {
+		b.Fatalf("%v %s", err, out)
+	}
+	for name, spec := range map[string]env.Spec{
+		"copied":   {Image: image, Workdir: "/testbed"},
+		"base":     {Image: image, Workdir: "/testbed", Base: base},
+		"unpacked": {Image: image, Base: base},
+	} {
+		b.Run(name, func(b *testing.B) {
+			if err := create(spec).Close(context.Background()); err != nil { // fills what is filled once
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				s := create(spec)
+				b.StopTimer()
+				if err := s.Close(context.Background()); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			}
+		})
 	}
 }

@@ -193,6 +193,7 @@ func (d *Driver) createOn(ctx context.Context, e *engine, spec *driver.Spec, ima
 	if err != nil && ctx.Err() == nil && (infra(err) || milepost.KindOf(err) == milepost.KindNotFound) && e.ping(ctx) == nil {
 		d.pulls.lost(e, image)
 		e.refill()
+		e.bases.lost()
 		s, err = e.create(ctx, spec, image, b)
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
