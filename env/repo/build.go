@@ -55,14 +55,15 @@ func buildFromRepository(ctx context.Context, repository, tree, dir string) erro
 	return err
 }
 
-// packTree writes a git pack of the tree and everything below it: no commit, no history, no name.
+// packTree writes a git pack of the tree and everything below it: no commit, no history, no name. It looks for no new
+// deltas: there is one version of each file, so that finds little and takes most of the time.
 func packTree(ctx context.Context, repository, tree string, w io.Writer) error {
 	objects, err := gitCommand{dir: repository, args: []string{"rev-list", "--objects", "--no-object-names", tree}}.
 		run(ctx, opBuild, milepost.KindCorrupt)
 	if err != nil {
 		return err
 	}
-	return gitCommand{dir: repository, stdin: bytes.NewReader(objects), args: []string{"pack-objects", "--stdout", "-q", "--threads=1"}}.
+	return gitCommand{dir: repository, stdin: bytes.NewReader(objects), args: []string{"pack-objects", "--stdout", "-q", "--threads=1", "--window=0"}}.
 		stream(ctx, opBuild, milepost.KindCorrupt, w)
 }
 

@@ -60,7 +60,7 @@ func ProveScrubbed(ctx context.Context, on Executor, dir, base string) (Proof, e
 // reaches and put in place of the old one, so that whatever else lay there is gone: remotes, tags, other branches, later
 // commits, stashes, notes, reflogs, hooks. HEAD becomes branch main at base; the index becomes base's, and working files
 // stay as they are, so a change that was staged becomes an unstaged one. Repositories inside lose their .git. HEAD must be
-// at base already. After a failure the repository is the old one or the new one, or a second call finishes the work.
+// at base already. In a sandbox, Reset brings the old one back. After a failure the repository is the old one or the new one, or a second call finishes the work.
 // Arguments and errors as of ProveScrubbed.
 func Scrub(ctx context.Context, on Executor, dir, base string) (Proof, error) {
 	return runScrub(ctx, on, "scrub", dir, base)
