@@ -142,8 +142,9 @@ func goSources(cfg Config, files []benchmarks.File) (map[string]string, error) {
 	return out, nil
 }
 
-// goScript runs the tests with the cache of compiled packages that the machine shows, if it shows one. $0 is that folder.
-const goScript = `[ -d "$0" ] && export GOCACHE="$0" || export GOCACHE=/tmp/go-build; exec go test -json -count=1 "$@"`
+// goScript runs the tests on top of the compiled packages that the machine shows in the folder $0, if it shows any: the go
+// command must be able to add to its cache, so it gets one of links to them.
+const goScript = `export GOCACHE=/tmp/go-build; [ -d "$0" ] && cp -rs "$0" "$GOCACHE"; exec go test -json -count=1 "$@"`
 
 // goTestCommand runs the tests of a module without a network. The toolchain is looked for where the go program of the maker
 // has it and where Go's own images have it.
