@@ -233,7 +233,10 @@ func (c Confined) testAttempts(t *testing.T) {
 	}
 	netted := escapist(t, e, o, true)
 	for _, a := range attempts {
-		if out, said := try(t, netted, a.name); out != a.netted && !slices.Contains(c.Allowed, a.name) {
+		if !a.netted && a.name != "engine_socket" && a.name != "signal_outside" {
+			continue // the network changes nothing for it
+		}
+		if out, said := try(t, netted, a.name); out != a.netted {
 			t.Errorf("%s, with the network: escaped is %v: %s", a.name, out, said)
 		}
 	}

@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 OUTSIDE = json.loads(os.environ["ESCAPE"])
+VICTIM = OUTSIDE["victim"]
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -39,6 +40,12 @@ def any_of(attempts):
     raise failure
 
 
+def opened(paths, flags):
+    """The first of the files that can be opened."""
+    fd = any_of([lambda p=p: os.open(p, flags) for p in paths])
+    return "swordfish: " + os.readlink(f"/proc/self/fd/{fd}")
+
+
 def host_file():
     return read(OUTSIDE["secret"])
 
@@ -58,13 +65,19 @@ def host_file_by_hard_link():
 
 
 def host_file_by_proc():
-    roots = ["/proc/1/root", "/proc/self/root", "/proc/1/cwd/../../../../../../..", "/proc/self/cwd/../../../../../../..", "/proc/%d/root" % os.getppid()]
+    roots = [
+        "/proc/1/root",
+        "/proc/self/root",
+        "/proc/1/cwd/../../../../../../..",
+        "/proc/self/cwd/../../../../../../..",
+        f"/proc/{os.getppid()}/root",
+    ]
     return any_of([lambda r=r: read(r + OUTSIDE["secret"]) for r in roots])
 
 
 def host_file_by_process():
     """Through a process outside, whose working directory holds the file."""
-    return any_of([lambda p=p: read("/proc/%d/%s" % (OUTSIDE["victim"], p)) for p in ("cwd/secret", "root" + OUTSIDE["secret"])])
+    return any_of([lambda p=p: read(f"/proc/{VICTIM}/{p}") for p in ("cwd/secret", "root" + OUTSIDE["secret"])])
 
 
 def host_file_by_handle():
@@ -79,15 +92,17 @@ def host_file_by_handle():
 
 
 def host_environment():
-    return read("/proc/%d/environ" % OUTSIDE["victim"])
+    return read(f"/proc/{VICTIM}/environ")
 
 
 def own_environment():
     """What the owner of the sandbox has in its environment."""
+
     def look(pid):
-        if OUTSIDE["variable"] not in read("/proc/%s/environ" % pid).split("\0"):
+        if OUTSIDE["variable"] not in read(f"/proc/{pid}/environ").split("\0"):
             raise ValueError("not there")
         return "swordfish"
+
     return any_of([lambda p=p: look(p) for p in ("self", "1", str(os.getppid()))])
 
 
@@ -99,15 +114,19 @@ def wanted(text):
 
 def grader_tests():
     """The hidden tests in the workspace of another sandbox."""
-    found = subprocess.run(["find", "/", os.getcwd() + "/../../..", "-maxdepth", "7", "-not", "-path", "/proc/*", "-name", "grader_tests.py"],
-                           capture_output=True, text=True).stdout.split()
+    found = []
+    for place, depth in (("/", "4"), (os.getcwd() + "/../../..", "6")):
+        find = ["find", place, "-maxdepth", depth, "-not", "-path", "/proc/*", "-name", "grader_tests.py"]
+        found += subprocess.run(find, capture_output=True, text=True).stdout.split()
     return any_of([lambda p=p: wanted(read(p)) for p in found])
 
 
 def other_sandbox_process():
     """A process of another sandbox, by its command line."""
+
     def look(pid):
-        return lambda: wanted(read("/proc/%s/cmdline" % pid))
+        return lambda: wanted(read(f"/proc/{pid}/cmdline"))
+
     return any_of([look(p) for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()])
 
 
@@ -132,29 +151,31 @@ def abstract_socket():
 
 def engine_socket():
     """The socket of the Docker engine, or what stands for it."""
+
     def connect(path):
         with socket.socket(socket.AF_UNIX) as s:
             s.connect(path)
             return "swordfish from " + path
+
     return any_of([lambda p=p: connect(p) for p in OUTSIDE["sockets"]])
 
 
 def signal_outside():
-    os.kill(OUTSIDE["victim"], 0)
-    if "sleep" not in read("/proc/%d/cmdline" % OUTSIDE["victim"]):
+    os.kill(VICTIM, 0)
+    if "sleep" not in read(f"/proc/{VICTIM}/cmdline"):
         raise ValueError("another process of that number")
     return "swordfish"
 
 
 def ptrace_outside():
-    must(libc.ptrace(16, OUTSIDE["victim"], 0, 0))  # PTRACE_ATTACH
-    os.waitpid(OUTSIDE["victim"], 0x40000000)  # __WALL
-    libc.ptrace(17, OUTSIDE["victim"], 0, 0)  # PTRACE_DETACH
+    must(libc.ptrace(16, VICTIM, 0, 0))  # PTRACE_ATTACH
+    os.waitpid(VICTIM, 0x40000000)  # __WALL
+    libc.ptrace(17, VICTIM, 0, 0)  # PTRACE_DETACH
     return "swordfish"
 
 
 def memory_outside():
-    with open("/proc/%d/mem" % OUTSIDE["victim"], "r+b"):
+    with open(f"/proc/{VICTIM}/mem", "r+b"):
         return "swordfish"
 
 
@@ -171,6 +192,7 @@ def privileges():
 
 def setuid_program():
     """A set-user-id program of one's own, which here sees whether it may become another user."""
+
     def run(path):
         shutil.copy("/usr/bin/env", path)
         try:
@@ -182,7 +204,8 @@ def setuid_program():
         if "12345" not in out:
             raise PermissionError(out)
         return "swordfish"
-    return any_of([lambda p=p: run("%s/milepost-setuid-%d" % (p, os.getpid())) for p in (os.getcwd(), "/var/tmp", "/tmp")])
+
+    return any_of([lambda p=p: run(f"{p}/milepost-setuid-{os.getpid()}") for p in (os.getcwd(), "/var/tmp", "/tmp")])
 
 
 def become_another():
@@ -255,7 +278,7 @@ def device_node():
 
 def devices():
     names = ["mem", "kmem", "port", "kmsg", "sda", "vda", "nvme0n1", "loop-control", "kvm", "fuse", "net/tun", "mapper/control"]
-    return "swordfish %d" % any_of([lambda n=n: os.open("/dev/" + n, os.O_RDONLY | os.O_NONBLOCK) for n in names])
+    return opened(["/dev/" + n for n in names], os.O_RDONLY | os.O_NONBLOCK)
 
 
 def rewrite(path):
@@ -274,30 +297,58 @@ def kernel_settings():
 
 
 def sysrq():
-    return "swordfish %d" % os.open("/proc/sysrq-trigger", os.O_WRONLY)
+    return opened(["/proc/sysrq-trigger"], os.O_WRONLY)
 
 
 def control_groups():
     """The groups that limit the sandbox, and their release agent."""
-    names = ["cgroup.procs", "memory/cgroup.procs", "pids/cgroup.procs", "memory/release_agent", "memory.max", "memory/memory.limit_in_bytes"]
-    return "swordfish %d" % any_of([lambda n=n: os.open("/sys/fs/cgroup/" + n, os.O_WRONLY) for n in names])
+    names = [
+        "cgroup.procs",
+        "memory/cgroup.procs",
+        "pids/cgroup.procs",
+        "memory/release_agent",
+        "memory.max",
+        "memory/memory.limit_in_bytes",
+    ]
+    return opened(["/sys/fs/cgroup/" + n for n in names], os.O_WRONLY)
 
 
 def keyring():
     """A key of the user that the sandbox's owner is, or of its session."""
-    keyctl = lambda *a: must(libc.syscall(250, *a))
+
+    def keyctl(*args):
+        return must(libc.syscall(250, *args))
+
     buf = ctypes.create_string_buffer(100)
+
     def search(ring):
         key = keyctl(10, ring, b"user", OUTSIDE["key"].encode(), 0)  # KEYCTL_SEARCH
         size = keyctl(11, key, buf, 100)  # KEYCTL_READ
         return buf.raw[:size].decode()
+
     return any_of([lambda r=r: search(r) for r in (-4, -5, -3)])
 
 
 def system_files():
     """Places of the system that could be written: tried with a file that is removed again."""
     wrote = []
-    for d in ("/", "/usr", "/usr/bin", "/usr/local/bin", "/etc", "/bin", "/lib", "/sbin", "/root", "/home", "/var", "/run", "/opt", "/sys", "/proc"):
+    for d in (
+        "/",
+        "/usr",
+        "/usr/bin",
+        "/usr/local/bin",
+        "/etc",
+        "/bin",
+        "/lib",
+        "/sbin",
+        "/root",
+        "/home",
+        "/var",
+        "/run",
+        "/opt",
+        "/sys",
+        "/proc",
+    ):
         try:
             with open(d + "/milepost-escape", "x"):
                 os.remove(d + "/milepost-escape")
