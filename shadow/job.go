@@ -16,8 +16,9 @@ import (
 // aloneAfter is how often a request may be handed out before it runs alone on its worker.
 const aloneAfter = 2
 
-// serve runs one request. ctx ends when the worker must let go of it.
-func (w *Worker) serve(ctx context.Context, m jetstream.Msg) {
+// serve runs one request. ctx ends when the worker must let go of it; open lets other slots fetch requests (take).
+func (w *Worker) serve(ctx context.Context, m jetstream.Msg, open func()) {
+	defer open()
 	w.busy(1)
 	defer w.busy(-1)
 	var req wireRequest
@@ -43,6 +44,11 @@ func (w *Worker) serve(ctx context.Context, m jetstream.Msg) {
 	room := int64(1)
 	if req.Delivery > aloneAfter {
 		room = int64(w.cfg.Slots)
+		w.mu.Lock()
+		w.careful = time.Now().Add(carefulFor)
+		w.mu.Unlock()
+	} else {
+		open()
 	}
 	if err := w.room.Acquire(ctx, room); err != nil {
 		_ = m.Nak() // as below

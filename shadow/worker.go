@@ -42,8 +42,8 @@ type BlobStore interface {
 //     the prober drops the result.
 //   - A worker whose own means fail (no sandbox, full disk) rests between probes, longer each time, so that it does not
 //     take from the others, fast, what it can only fail at.
-//   - A request that was handed out twice without a result may have killed its workers: it runs alone, so that those beside
-//     it do not die with it each time and are taken for deadly too.
+//   - A request that was handed out twice without a result may have killed its workers: it runs alone, and no other is fetched
+//     meanwhile, so that those beside it do not die with it each time and are taken for deadly too.
 //   - When ctx of Run ends, slots take no more, finish within DrainTimeout what they hold, and hand back the rest.
 type Worker struct {
 	cfg    WorkerConfig
@@ -57,16 +57,18 @@ type Worker struct {
 	// version of the wire; another than this program's only in tests, where workers of two versions stand side by side
 	version int
 
+	gate *semaphore.Weighted // of one: who may fetch while the worker is careful
 	room *semaphore.Weighted // one for each slot; a request that may have killed workers takes all
 	asks singleflight.Group  // of ready
 	wake chan struct{}       // a token for each slot at most
 
-	mu     sync.Mutex
-	store  jetstream.ObjectStore
-	queues [len(kinds)]jetstream.Consumer
-	lease  time.Duration // AckWait of the queues
-	info   WorkerInfo
-	tasks  map[string]*milepost.Task // by sum of the wire form
+	mu      sync.Mutex
+	careful time.Time // until then
+	store   jetstream.ObjectStore
+	queues  [len(kinds)]jetstream.Consumer
+	lease   time.Duration // AckWait of the queues
+	info    WorkerInfo
+	tasks   map[string]*milepost.Task // by sum of the wire form
 }
 
 // WorkerOption gives a worker what only some have.
@@ -103,7 +105,8 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	w := &Worker{cfg: cfg, nc: nc, js: js, runner: runner, blobs: blobs, onErr: func(error) {}, wake: make(chan struct{}, cfg.Slots),
-		version: wireVersion, room: semaphore.NewWeighted(int64(cfg.Slots)), tasks: map[string]*milepost.Task{},
+		version: wireVersion, room: semaphore.NewWeighted(int64(cfg.Slots)), gate: semaphore.NewWeighted(1),
+		careful: time.Now().Add(carefulFor), tasks: map[string]*milepost.Task{},
 		info: WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()}}
 	w.bases = &baseFetcher{w: w}
 	for _, f := range options {
@@ -186,14 +189,14 @@ func (w *Worker) slot(ctx, hard context.Context) {
 	poll := time.NewTimer(0)
 	defer poll.Stop()
 	for w.able(ctx) {
-		m, err := w.next()
+		m, open, err := w.take(ctx)
 		switch {
 		case err != nil:
 			w.onErr(err)
 			w.reattach(ctx)
 		case m != nil:
 			w.signal() // there may be more for another slot
-			w.serve(hard, m)
+			w.serve(hard, m, open)
 			w.rest(ctx)
 			continue
 		}
@@ -246,6 +249,30 @@ func (w *Worker) rest(ctx context.Context) {
 	case <-time.After(min(restFirst<<min(n-2, 10), restMost)):
 	case <-ctx.Done():
 	}
+}
+
+// carefulFor is how long after its start, and after a request that may have killed workers, a worker fetches one request at a
+// time.
+const carefulFor = time.Minute
+
+// take fetches one request; open lets other slots fetch, too, and must be called. While the worker is careful one slot at a
+// time fetches: of two requests that may be deadly the second must not be handed out, and so be counted, while it can only
+// wait for the first. Without a request, open was called.
+func (w *Worker) take(ctx context.Context) (m jetstream.Msg, open func(), err error) {
+	open = func() {}
+	w.mu.Lock()
+	careful := time.Now().Before(w.careful)
+	w.mu.Unlock()
+	if careful {
+		if w.gate.Acquire(ctx, 1) != nil {
+			return nil, open, nil
+		}
+		open = sync.OnceFunc(func() { w.gate.Release(1) })
+	}
+	if m, err = w.next(); m == nil {
+		open()
+	}
+	return m, open, err
 }
 
 // next asks the queues for one request, the most urgent kind first; nil when they have none. Errors: KindUnavailable.
