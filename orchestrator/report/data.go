@@ -117,6 +117,9 @@ func Load(f *orchestrator.Folder) (*Data, error) {
 	if err := d.loadEvaluations(f, h); err != nil {
 		return nil, err
 	}
+	if err := d.loadFlaky(f); err != nil {
+		return nil, err
+	}
 	if err := d.loadMetrics(f); err != nil {
 		return nil, err
 	}
