@@ -55,7 +55,7 @@ func TestLoadErrorsNameFileLineAndField(t *testing.T) {
 		`field fail_to_pass: empty in a task of kind bug_repair`:              func(m map[string]any) { m["fail_to_pass"] = nil },
 		`field protected: "f.py" covers f.py, which the reference patch`:      func(m map[string]any) { m["protected"] = []string{"f.py"} },
 		`field protected: "../x" is not a file`:                               func(m map[string]any) { m["protected"] = []string{"../x"} },
-		`field test.format: "junit" is not one of [gotest pytest unittest]`:          func(m map[string]any) { m["test"].(map[string]any)["format"] = "junit" },
+		`field test.format: "junit" is not one of [gotest pytest unittest]`:   func(m map[string]any) { m["test"].(map[string]any)["format"] = "junit" },
 		`field reference_patch: empty`:                                        func(m map[string]any) { m["reference_patch"] = "" },
 		`line 2: field id: "t-1" is also the task of line 1`:                  func(m map[string]any) { m["id"] = "t-1" },
 		`line 2: task "": field id: "" is not 1 to 200 letters`:               func(m map[string]any) { delete(m, "id") },
