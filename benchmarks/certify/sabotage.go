@@ -55,20 +55,20 @@ var sabotages = []struct {
 	inside bool // from inside the process of the tests
 	make   func(*source) files
 }{
-	{"conftest", false, func(*source) files { return files{"conftest.py": hookProgram} }},
+	{"conftest", false, func(s *source) files { return s.python(files{"conftest.py": hookProgram}) }},
 	{"startup module", false, func(s *source) files {
-		return files{"sitecustomize.py": forged(s), "usercustomize.py": forged(s)}
+		return s.python(files{"sitecustomize.py": forged(s), "usercustomize.py": forged(s)})
 	}},
 	{"runner shadowed", false, func(s *source) files {
-		return files{"pytest.py": forged(s), "unittest.py": forged(s)}
+		return s.python(files{"pytest.py": forged(s), "unittest.py": forged(s)})
 	}},
-	{"runner configured", false, func(*source) files {
-		return files{"pytest.ini": "[pytest]\naddopts = -p milepost_sabotage\n", "milepost_sabotage.py": hookProgram}
+	{"runner configured", false, func(s *source) files {
+		return s.python(files{"pytest.ini": "[pytest]\naddopts = -p milepost_sabotage\n", "milepost_sabotage.py": hookProgram})
 	}},
 	{"tests edited", false, editedTests},
 	{"exit in package", false, func(s *source) files { return s.prepend("import sys\nsys.exit(0)\n", goExit, true) }},
 	{"exit at import", false, func(s *source) files { return s.prepend("import os\nos._exit(0)\n", goExit, false) }},
-	{"results forged", true, func(s *source) files { return s.prepend(forged(s), "", false) }},
+	{"results forged", true, func(s *source) files { return s.prepend(forged(s), goForged(s), false) }},
 	{"framework patched", true, func(s *source) files { return s.prepend(frameworkProgram, "", false) }},
 }
 
@@ -81,6 +81,26 @@ func forged(s *source) string {
 		panic(err) // a list of strings always marshals
 	}
 	return strings.Replace(forgeProgram, "@TESTS@", string(list), 1)
+}
+
+// goForged prints a passing result of every test as the testing package would, and ends the program.
+func goForged(s *source) string {
+	var b strings.Builder
+	b.WriteString("\nfunc init() {\n\tfor _, name := range []string{\n")
+	for _, id := range s.task.Tests {
+		_, name, _ := strings.Cut(id, "::")
+		fmt.Fprintf(&b, "\t\t%q,\n", name)
+	}
+	b.WriteString("\t} {\n\t\tmilepostos.Stdout.WriteString(\"=== RUN   \" + name + \"\\n--- PASS: \" + name + \" (0.00s)\\n\")\n\t}\n\tmilepostos.Exit(0)\n}\n")
+	return b.String()
+}
+
+// python is the files where the tree has Python, else none.
+func (s *source) python(f files) files {
+	if slices.ContainsFunc(s.list, func(p string) bool { return strings.HasSuffix(p, ".py") }) {
+		return f
+	}
+	return nil
 }
 
 // prepend puts a program before the code of every file that the reference patch changes; packages says to put it into the
