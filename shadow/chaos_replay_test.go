@@ -244,7 +244,11 @@ func (s *stage) replay(t *testing.T, p *Prober, half <-chan struct{}, disturb fu
 		}
 	})
 	agents.Wait()
-	must(t, p.Fill(ctx, eps, chaosBarrier))
+	barrier := chaosBarrier
+	if os.Getenv(chaosFullEnv) != "" {
+		barrier *= 5
+	}
+	must(t, p.Fill(ctx, eps, barrier))
 	trouble.Wait()
 	end := ending{stats: p.Stats()}
 	inputs := make([]credit.Input, len(eps))
