@@ -64,7 +64,7 @@ func (b *bases) take(ctx context.Context, image string, spec *driver.Spec, from 
 	content := "image"
 	if from.Dir() != "" {
 		var err error
-		if m, err = b.e.d.manifests.Of(ctx, from); err != nil {
+		if m, err = b.e.d.manifests.Of(ctx, from.Dir()); err != nil {
 			return nil, fmt.Errorf("read the base %s: %w", from.Dir(), err)
 		}
 		content = m.ID

@@ -156,7 +156,11 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	b, err := guest.OpenBase(ctx, spec.Base)
+	open := guest.OpenBase
+	if spec.Workdir != "" && spec.Base != "" {
+		open = d.manifests.Base
+	}
+	b, err := open(ctx, spec.Base)
 	if err != nil {
 		return nil, err
 	}

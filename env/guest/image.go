@@ -158,26 +158,39 @@ func blobOf(root *os.Root, p string, info fs.FileInfo) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// Manifests keeps manifests of bases, which nobody changes once they are made.
+// Manifests keeps manifests of bases by their directories, which nobody writes to once they are made.
 type Manifests struct {
 	mu   sync.Mutex
-	made map[Base]*Manifest
+	made map[string]*Manifest
 }
 
-// Of returns the manifest of a base, reading its files the first time.
-func (c *Manifests) Of(ctx context.Context, b Base) (*Manifest, error) {
+// Base measures a base, reading its files the first time; later calls do not look at the directory.
+func (c *Manifests) Base(ctx context.Context, dir string) (Base, error) {
+	m, err := c.Of(ctx, dir)
+	if err != nil {
+		return Base{}, err
+	}
+	return m.base, nil
+}
+
+// Of returns the manifest of the base in dir. Errors are those of OpenBase.
+func (c *Manifests) Of(ctx context.Context, dir string) (*Manifest, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.made[b]; m != nil {
+	if m := c.made[dir]; m != nil {
 		return m, nil
+	}
+	b, err := OpenBase(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
 	m, err := NewManifest(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	if c.made == nil || len(c.made) >= 64 { // a listing is a few MB
-		c.made = map[Base]*Manifest{}
+		c.made = map[string]*Manifest{}
 	}
-	c.made[b] = m
+	c.made[dir] = m
 	return m, nil
 }
