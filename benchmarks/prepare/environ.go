@@ -15,7 +15,7 @@ import (
 // sets BASH_ENV has said itself what its shells read.
 const (
 	printPlain  = `unset BASH_ENV; env -0`
-	printActive = `if [ -z "${BASH_ENV:-}" ] && [ -r /root/.bashrc ]; then PS1='$ '; . /root/.bashrc; fi
+	printActive = `if [ -z "${BASH_ENV:-}" ] && [ -r ~root/.bashrc ]; then PS1='$ '; . ~root/.bashrc; fi
 if [ -z "${CONDA_PREFIX:-}" ] && [ -z "${VIRTUAL_ENV:-}" ] && [ -d /opt/miniconda3/envs/testbed ]; then . /opt/miniconda3/bin/activate && conda activate testbed; fi
 exec 1>&3; env -0`
 )

@@ -41,7 +41,7 @@ func TestProblemsHaveTheirNames(t *testing.T) {
 		t.Skipf("the docker command makes the images, and is not here: %v", err)
 	}
 	const repository = "FROM " + dockertest.Image + "\nRUN mkdir -p /testbed/sub && cd /testbed && git init -q && echo x >f && echo y >sub/g && echo '*.so' >.gitignore && echo p >p.so\n" +
-		"ENV FROM_IMAGE=1\nRUN mkdir -p /root && echo 'export ACTIVE=yes PATH=/opt/x:$PATH' >/root/.bashrc\n"
+		"ENV FROM_IMAGE=1\nRUN mkdir -p /root && echo 'export ACTIVE=yes PATH=/opt/x:$PATH' >~root/.bashrc\n"
 	good := imageFrom(t, cfg.Hosts[0], "good", repository)
 	noGit := imageFrom(t, cfg.Hosts[0], "no-git", repository+"RUN rm /usr/bin/git\n")
 	task := func(id, image, workdir string, prepare ...string) *milepost.Task {
