@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -154,12 +155,46 @@ func Fingerprint(tasks []*milepost.Task) (set string, each map[string]string, er
 	return set, each, err
 }
 
-// hash is the first 16 hex digits of the SHA-256 of v as JSON.
+// hash is the first 16 hex digits of the SHA-256 of v as JSON. What is null or empty counts as absent: a saved
+// configuration comes back with empty lists where there were none.
 func hash(v any) (string, error) {
+	const op = "evaluate: hash"
 	b, err := json.Marshal(v)
 	if err != nil {
-		return "", milepost.Wrap("evaluate: hash", milepost.KindInternal, err)
+		return "", milepost.Wrap(op, milepost.KindInternal, err)
+	}
+	var tree any
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	if err := dec.Decode(&tree); err != nil {
+		return "", milepost.Wrap(op, milepost.KindInternal, err)
+	}
+	if b, err = json.Marshal(pruned(tree)); err != nil {
+		return "", milepost.Wrap(op, milepost.KindInternal, err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8]), nil
+}
+
+// pruned is a JSON value without fields that are null or empty; nil where nothing is left of it. Elements of lists stay.
+func pruned(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if v[k] = pruned(e); v[k] == nil {
+				delete(v, k)
+			}
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		for i := range v {
+			v[i] = pruned(v[i])
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	}
+	return v
 }

@@ -77,7 +77,7 @@ func (s *stubEndpoint) serve(w http.ResponseWriter, r *http.Request) {
 
 // evalArgs evaluates a set against an endpoint.
 func evalArgs(url, tasks, out string, more ...string) []string {
-	return append([]string{"eval", "-c", "reference", "--tasks", tasks, "--chat", url, "--chat-model", "stub", "--out", out, "--samples", "3",
+	return append([]string{"eval", "-c", "quickstart", "--tasks", tasks, "--chat", url, "--chat-model", "stub", "--out", out, "--samples", "3",
 		"--set", "tasks.certificates=ignore", "--set", "schedule.concurrency=2", "--set", "eval.prices={input: 2, output: 10, cached: 1}", "--set", "policy.chat.backoff={base: 5ms, max: 20ms}",
 		"--set", "policy.chat.retries=2"}, more...)
 }
