@@ -119,6 +119,11 @@ func TestTLS(t *testing.T) {
 	}
 	fatal(t, e.Close())
 
+	testRefused(t, cfg, host, a)
+}
+
+// testRefused opens the engine on host, whose certificates a signs, with wrong ones.
+func testRefused(t *testing.T, cfg docker.Config, host string, a *authority) {
 	other := newAuthority(t)
 	other.sign(t, "client", other, time.Now().Add(time.Hour))
 	for name, c := range map[string]struct {
