@@ -81,7 +81,7 @@ func fetchModule(ctx context.Context, cfg Config) ([]benchmarks.File, error) {
 		}
 	}
 	if cfg.GoCache != "" {
-		vars := []string{"GOCACHE=" + cfg.GoCache, "GOFLAGS=" + goFlags(tree)}
+		vars := []string{"GOCACHE=" + cfg.GoCache, "GOFLAGS=" + goFlags(tree), "CGO_ENABLED=0"} // as in the sandbox, or nothing of it fits
 		if _, err := goProgram(ctx, cfg, tree, vars, "test", "-count=1", "-run=^$", "./..."); err != nil {
 			return nil, err
 		}
