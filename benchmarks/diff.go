@@ -36,6 +36,18 @@ func Added(path, text string) string {
 	return out.String()
 }
 
+// ApplyCommand is a shell command that applies a patch to the working directory.
+func ApplyCommand(patch string) string {
+	if !strings.HasSuffix(patch, "\n") {
+		patch += "\n"
+	}
+	mark := "MILEPOST_PATCH"
+	for strings.Contains(patch, mark) {
+		mark += "_"
+	}
+	return "git apply - <<'" + mark + "'\n" + patch + mark
+}
+
 // splitLines splits a text into lines that keep their newline; the last one may lack it.
 func splitLines(s string) []string {
 	lines := strings.SplitAfter(s, "\n")

@@ -1,9 +1,8 @@
 package dataset
 
 import (
-	"strings"
-
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
 )
 
 var sweSmith = &Format{
@@ -31,23 +30,11 @@ func mapSmith(r *Row, _ *Assets) (*milepost.Task, error) {
 			r.fail("patch", "%w", err)
 		} else {
 			setReference(r, t, "patch", fix)
-			t.Prepare = []string{applyCommand(bug)}
+			t.Prepare = []string{benchmarks.ApplyCommand(bug)}
 		}
 	}
 	setLists(r, t, []string{"FAIL_TO_PASS"}, []string{"PASS_TO_PASS"})
 	t.Test.Timeout = defaultTimeout
 	keep(r, t, "created_at")
 	return t, nil
-}
-
-// applyCommand is a shell command that applies a patch and commits it, so that the agent's base has it.
-func applyCommand(patch string) string {
-	if !strings.HasSuffix(patch, "\n") {
-		patch += "\n"
-	}
-	mark := "MILEPOST_PATCH"
-	for strings.Contains(patch, mark) {
-		mark += "_"
-	}
-	return "git apply - <<'" + mark + "'\n" + patch + mark
 }

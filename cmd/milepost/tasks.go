@@ -22,7 +22,7 @@ import (
 func newTasksCommand() *cobra.Command {
 	c := &cobra.Command{Use: "tasks", Short: "Make, import, validate, show, split and mix task sets"}
 	c.AddCommand(newTasksMakeCommand(), newTasksImportCommand(), newTasksPrepareCommand(), newTasksValidateCommand(), newTasksShowCommand(), newTasksStatsCommand(),
-		newTasksSplitCommand(), newTasksMixCommand(), newTasksScrubCommand())
+		newTasksSplitCommand(), newTasksMixCommand(), newTasksScrubCommand(), newTasksImageCommand())
 	return c
 }
 
