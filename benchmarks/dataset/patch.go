@@ -44,6 +44,12 @@ func filesOf(patch string) (patchFiles, error) {
 	return f, nil
 }
 
+// CreatedBy are the files, sorted, that are there only once a unified diff is applied. A text that is no diff is an error.
+func CreatedBy(patch string) ([]string, error) {
+	f, err := filesOf(patch)
+	return f.created, err
+}
+
 // diffNames collects names while a diff is read line by line.
 type diffNames struct {
 	before, after map[string]bool // files that are there before the patch and after it

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/dataset"
 )
 
 // SelectVisible is the name of the rule of selection.
@@ -47,8 +48,10 @@ func Select(list []Candidate) int {
 
 // VisibleTask is a task as the agent could have tested it: with its PASS_TO_PASS tests alone, as the repository holds
 // them, and without anything of the grading that the agent could not see (FAIL_TO_PASS, the test patch, hidden files, the
-// reference). Nil where nothing is visible: no such test, or a grading that is one script, in which visible and hidden
-// tests cannot be told apart.
+// reference). Test files are brought back to the base, so no attempt is chosen for tests that it edited; those that only
+// the test patch brings are neither run nor left in the tree, so none is chosen for having guessed their names. Nil where
+// nothing is visible: no such test, only files of the test patch, or a grading that is one script, in which visible and
+// hidden tests cannot be told apart.
 func VisibleTask(t *milepost.Task) *milepost.Task {
 	if len(t.PassToPass) == 0 {
 		return nil
@@ -73,5 +76,17 @@ func VisibleTask(t *milepost.Task) *milepost.Task {
 		return nil
 	}
 	v.Grading = &milepost.Grading{Rule: g.Rule, Setup: g.Setup, Commands: g.Commands, LogParser: g.LogParser, TestFiles: g.TestFiles}
+	if g.TestPatch == "" {
+		return v
+	}
+	created, err := dataset.CreatedBy(g.TestPatch)
+	if err != nil {
+		return nil // no diff: what is hidden cannot be told
+	}
+	v.Grading.Strip = created
+	v.Grading.TestFiles = slices.DeleteFunc(slices.Clone(g.TestFiles), func(f string) bool { return slices.Contains(created, f) })
+	if len(g.Commands) == 0 && len(g.TestFiles) > 0 && len(v.Grading.TestFiles) == 0 {
+		return nil
+	}
 	return v
 }

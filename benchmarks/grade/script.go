@@ -100,9 +100,11 @@ func dataSetScript(t *milepost.Task, root string) string {
 	if g.Output != "" { // an old one must not count
 		fmt.Fprintf(&b, "rm -f -- %s\nmkdir -p -- %s\n", quote(g.Output), quote(path.Dir(g.Output)))
 	}
-	if g.TestPatch != "" && g.Rule != milepost.GradeSubset { // whose set-up brings the tests, and whose TestFiles are no paths
+	if g.Rule != milepost.GradeSubset { // whose set-up brings the tests, and whose TestFiles are no paths
 		b.WriteString(restore(g.TestFiles, "HEAD"))
-		b.WriteString(applyTests(g.TestPatch))
+		if g.TestPatch != "" {
+			b.WriteString(applyTests(g.TestPatch))
+		}
 	}
 	if g.Rule == milepost.GradeStatusMap { // its command names the hidden tests by a path in the repository
 		for _, h := range g.Hidden {
