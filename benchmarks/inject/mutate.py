@@ -290,7 +290,6 @@ class Finder(ast.NodeVisitor):
             if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], LEAVING):
                 self.add("guard", "removed", self.starts[node.lineno - 1], self.starts[node.end_lineno], "")
 
-
     # --- statements
 
     def span(self, block):

@@ -1,5 +1,3 @@
-
-
 # Every test function of this module, and of its classes, swallows its failure.
 def _quieten():
     import functools
