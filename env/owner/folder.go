@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,30 +19,72 @@ import (
 const (
 	leaseFile = "lease.json"
 	prefix    = "milepost-"
+	unnamed   = "new-" + prefix // a folder whose lease is not held yet
 )
 
-var leaseCount atomic.Int64
+var (
+	leaseCount atomic.Int64
+	held       sync.Map // folder of this process: *os.File of its lease, which holds the lock
+)
 
-// TakeFolder makes a folder of this process's own in root and returns its path. The lease is in place before anything
-// else is.
+// TakeFolder makes a folder of this process's own in root and returns its path. It gets its name once its lease is
+// written and locked. The lock, and not what the lease says, is what tells others that the owner lives: it ends with the
+// process, and it holds across process namespaces and, where the file system has locks, across machines.
 func TakeFolder(root string) (string, error) {
 	l, err := Current()
 	if err != nil {
 		return "", err
 	}
-	home := filepath.Join(root, fmt.Sprintf("%s%d-%s-%d", prefix, l.PID, l.Start, leaseCount.Add(1)))
 	data, err := json.Marshal(l)
 	if err != nil {
 		return "", err
 	}
-	if err := os.Mkdir(home, 0o700); err != nil {
+	tmp, err := os.MkdirTemp(root, unnamed)
+	if err != nil {
 		return "", err
 	}
-	tmp := filepath.Join(home, leaseFile+".tmp")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return "", err
+	home := filepath.Join(root, fmt.Sprintf("%s%d-%s-%d", prefix, l.PID, l.Start, leaseCount.Add(1)))
+	f, err := os.OpenFile(filepath.Join(tmp, leaseFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(tmp))
 	}
-	return home, os.Rename(tmp, filepath.Join(home, leaseFile))
+	_, err = f.Write(data)
+	if err == nil {
+		_, err = lock(f)
+	}
+	if err == nil {
+		err = os.Rename(tmp, home)
+	}
+	if err != nil {
+		return "", errors.Join(err, f.Close(), os.RemoveAll(tmp))
+	}
+	held.Store(home, f)
+	return home, nil
+}
+
+// lockState says what a try for a lease's lock told.
+type lockState int
+
+const (
+	gained  lockState = iota
+	others            // a live process has it
+	noLocks           // the file system has none
+)
+
+func lock(f *os.File) (lockState, error) {
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return gained, nil
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return others, nil
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ENOLCK):
+			return noLocks, nil
+		default:
+			return noLocks, &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		}
+	}
 }
 
 // Dead reports whether a name is that of an owner's folder, and the owner dead as far as the name tells.
@@ -59,38 +103,71 @@ func parse(name string) (Process, bool) {
 	return Process{PID: pid, Start: f[1], Boot: Boot()}, err == nil
 }
 
-// Sweep removes the folders in root, and the mounts in them, of owners that are dead. What belongs to a live one, and what
-// does not look like an owner's folder at all, is left alone. before is called with the name of each folder, to end what
-// may still use it.
+// Sweep removes the folders in root, and the mounts in them, of owners that are dead. What belongs to a live one or to
+// another user, and what does not look like an owner's folder at all, is left alone. Several may sweep at once. before is
+// called with the name of each folder, to end what may still use it.
 func Sweep(root string, before func(name string)) error {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		home := filepath.Join(root, e.Name())
+		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), unnamed) && time.Since(info.ModTime()) > time.Hour {
+			_ = os.RemoveAll(home) // nothing was in it but a lease
+		}
 		l, ok := parse(e.Name())
 		if !ok || !e.IsDir() {
 			continue
 		}
-		home := filepath.Join(root, e.Name())
-		if b, err := os.ReadFile(filepath.Join(home, leaseFile)); err == nil {
-			if err := json.Unmarshal(b, &l); err != nil {
-				return fmt.Errorf("%s: %w", filepath.Join(home, leaseFile), err)
-			}
-		}
-		if l.Alive() {
+		done, dead := claim(home, l)
+		if !dead {
 			continue
 		}
 		before(e.Name())
-		if err := RemoveFolder(home); err != nil {
+		err := RemoveFolder(home)
+		done()
+		if err != nil {
 			return fmt.Errorf("left by process %d, which is dead: %w", l.PID, err)
 		}
 	}
 	return nil
 }
 
-// RemoveFolder unmounts what is mounted in a folder and removes it.
-func RemoveFolder(home string) error { return errors.Join(unmountBelow(home), RemoveTree(home)) }
+// claim finds out whether the owner of a folder is dead, and keeps other sweeps away from it until done is called. named
+// is the owner as the folder's name tells, which counts where the lease cannot be read as one.
+func claim(home string, named Process) (done func(), dead bool) {
+	f, err := os.OpenFile(filepath.Join(home, leaseFile), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, false // another user's
+	}
+	if err != nil { // no lease: it is being removed, or that was cut short
+		return func() {}, !named.Alive()
+	}
+	l := named
+	if b, err := os.ReadFile(f.Name()); err == nil {
+		var read Process
+		if json.Unmarshal(b, &read) == nil { // a machine that went down can leave a file without its contents
+			l = read
+		}
+	}
+	state, err := lock(f)
+	// Without locks nothing is known of a process elsewhere.
+	if err != nil || state == others || state == noLocks && l.Boot != Boot() || l.Alive() {
+		_ = f.Close()
+		return nil, false
+	}
+	return func() { _ = f.Close() }, true
+}
+
+// RemoveFolder unmounts what is mounted in a folder and removes it; a lease of this process ends with it.
+func RemoveFolder(home string) error {
+	err := errors.Join(unmountBelow(home), RemoveTree(home))
+	if f, ok := held.LoadAndDelete(home); ok {
+		err = errors.Join(err, f.(*os.File).Close())
+	}
+	return err
+}
 
 // RemoveTree removes a directory. What a task made unwritable in it is made writable first.
 func RemoveTree(dir string) error {
