@@ -13,7 +13,8 @@ import (
 )
 
 // gitCommand is one call of the git binary with nothing of the user's or system's configuration, so that the same
-// call does the same on every machine.
+// call does the same on every machine. Of the repository's own settings none that names a program or fetches is followed:
+// a task's repository may come from anywhere, and objects that it lacks are an error.
 type gitCommand struct {
 	dir   string // working directory
 	env   []string
@@ -30,14 +31,14 @@ func (g gitCommand) run(ctx context.Context, op string, kind milepost.Kind) ([]b
 
 // stream is run with the standard output going to w.
 func (g gitCommand) stream(ctx context.Context, op string, kind milepost.Kind, w io.Writer) error {
-	fixed := []string{"-c", "safe.directory=*", "-c", "core.autocrlf=false", "-c", "core.hooksPath=" + os.DevNull, "-c", "gc.auto=0"}
+	fixed := []string{"-c", "safe.directory=*", "-c", "core.autocrlf=false", "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}
 	cmd := exec.CommandContext(ctx, "git", append(fixed, g.args...)...)
 	cmd.Dir = g.dir
 	cmd.Stdin = g.stdin
 	cmd.Stdout = w
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	cmd.Env = append(cleanEnv(), g.env...)
+	cmd.Env = append(append(cleanEnv(), "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none"), g.env...)
 	err := cmd.Run()
 	if err == nil {
 		return nil

@@ -15,23 +15,36 @@ fail() { printf '%s\n' "$*" >&2; exit 2; }
 for tool in git find grep sed sort comm cut mktemp; do
 	command -v "$tool" >/dev/null 2>&1 || fail "$tool is not installed here"
 done
-cd -- "$dir" || fail "$dir is no directory that can be entered"
+case $dir in /*) ;; *) dir=./$dir ;; esac # neither CDPATH nor "-", the last folder, mean anything
+cd "$dir" || fail "$dir is no directory that can be entered"
 tmp=$(mktemp -d) || fail "no temporary folder can be made"
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 2' HUP INT TERM
 for name in $(env | sed -n 's/^\(GIT_[A-Z_0-9]*\)=.*/\1/p'); do unset "$name"; done
 printf '[safe]\n\tdirectory = *\n' >"$tmp/.gitconfig"
 export LC_ALL=C HOME="$tmp" XDG_CONFIG_HOME="$tmp" GIT_CONFIG_GLOBAL="$tmp/.gitconfig" GIT_CONFIG_NOSYSTEM=1
-export GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_GRAFT_FILE="$tmp/no-grafts" GIT_TERMINAL_PROMPT=0 GIT_CEILING_DIRECTORIES="${PWD%/*}"
-git() { command git -c core.commitGraph=false -c core.fsmonitor=false -c core.hooksPath=/dev/null -c gc.auto=0 "$@"; }
+export GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none GIT_GRAFT_FILE="$tmp/no-grafts" GIT_TERMINAL_PROMPT=0 GIT_CEILING_DIRECTORIES="${PWD%/*}"
+# No program that the repository's settings name is run: it may come from anywhere.
+git() { command git -c core.commitGraph=false -c core.fsmonitor=false -c log.showSignature=false -c core.hooksPath=/dev/null -c gc.auto=0 "$@"; }
 new=.git.milepost-new ready=.git.milepost-ready tab=$(printf '\t')
 settings='core\.(repositoryformatversion|filemode|bare|logallrefupdates|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf)|extensions\.objectformat|user\.(name|email)'
 
-# nested ARGS: what find does with each .git below the root, and with each folder that is a repository without one.
-nested() {
-	find . -path ./.git -prune -o -name .git -prune "$@"
-	find . -name .git -prune -o -type d -name objects -exec sh -c '
-		for d; do p=${d%/objects}; [ -d "$p/refs" ] && [ -f "$p/HEAD" ] && printf "%s\n" "$p"; done' sh {} + >"$tmp/bare"
+# each looks at paths that find passes: those of a .git below the root, and of folders named objects, which show a repository
+# without a .git; one that the base tree itself holds, as test data, is no leak. Paths are arguments and never lines: a
+# name may hold line feeds and end with blanks.
+each='act=$1 base=$2; shift 2
+for p; do
+	case $p in */objects)
+		p=${p%/objects}
+		[ -d "$p/refs" ] && [ -f "$p/HEAD" ] || continue
+		git -c core.commitGraph=false cat-file -e "$base:${p#./}/HEAD" 2>/dev/null && continue ;;
+	esac
+	if [ "$act" = remove ]; then rm -rf "$p"
+	else printf "nested\t%s\ta repository inside the repository\n" "$(printf %s "$p" | tr "\n\t" "??")"; fi
+done'
+nested() { # nested report|remove: what each does with every repository inside
+	find . -path ./.git -prune -o -name .git -prune -exec sh -c "$each" sh "$1" "${base:-HEAD}" {} + \
+		-o -type d -name objects -exec sh -c "$each" sh "$1" "${base:-HEAD}" {} +
 }
 
 # resolve sets base to the full id of the commit that it names.
@@ -77,10 +90,7 @@ objects() { # names refs and objects that base does not reach
 }
 
 prove() {
-	nested -print >"$tmp/nested"
-	while read -r p; do # one that the base tree itself holds, as test data, is no leak
-		git cat-file -e "${base:-HEAD}:${p#./}/HEAD" 2>/dev/null || printf '%s\n' "$p" >>"$tmp/nested"
-	done <"$tmp/bare"
+	nested report >"$tmp/nested"
 	: >"$tmp/found"
 	if [ -L .git ] || { [ -e .git ] && [ ! -d .git ]; }; then
 		printf 'file\t.git\tleads to a repository elsewhere\n' >>"$tmp/found"
@@ -92,7 +102,7 @@ prove() {
 	elif [ -n "$base" ]; then
 		fail "$dir is no git repository"
 	fi
-	sed "s/.*/nested$tab&${tab}a repository inside the repository/" "$tmp/nested" >>"$tmp/found"
+	cat "$tmp/nested" >>"$tmp/found"
 	cat "$tmp/found"
 	[ -s "$tmp/found" ] && exit 1
 	printf 'proof\t%s\t%s\t%s\n' "$base" "${commits:-0}" "$((${total:-0}))"
@@ -135,10 +145,7 @@ scrub() {
 	[ "$(git config --bool --get core.sparseCheckout)" != true ] || fail "the checkout is sparse; run git sparse-checkout disable first"
 	build
 	mv "$new" "$ready" && rm -rf .git && mv "$ready" .git || fail ".git cannot be replaced"
-	nested -exec rm -rf {} +
-	while read -r p; do
-		git cat-file -e "$base:${p#./}/HEAD" 2>/dev/null || rm -rf "$p"
-	done <"$tmp/bare"
+	nested remove
 }
 
 case $what in
