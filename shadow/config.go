@@ -71,7 +71,7 @@ func (c ConnectConfig) Validate() error {
 	const op = "shadow: connect config"
 	for u := range strings.SplitSeq(c.URL, ",") {
 		if u = strings.TrimSpace(u); !strings.HasPrefix(u, "nats://") && !strings.HasPrefix(u, "tls://") {
-			return milepost.E(op, milepost.KindInvalid, "url %q does not start with nats:// or tls://", u)
+			return milepost.E(op, milepost.KindInvalid, "url %q does not start with nats:// or tls://", redact(u))
 		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {

@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -29,7 +30,11 @@ func Connect(cfg ConnectConfig) (*nats.Conn, error) {
 		if err != nil {
 			return nil, milepost.Wrap(op, milepost.KindInvalid, err)
 		}
-		opts = append(opts, nats.Token(strings.TrimSpace(string(b))))
+		token := strings.TrimSpace(string(b))
+		if token == "" {
+			return nil, milepost.E(op, milepost.KindInvalid, "token_file %s holds no token", cfg.TokenFile)
+		}
+		opts = append(opts, nats.Token(token))
 	}
 	if cfg.Creds != "" {
 		opts = append(opts, nats.UserCredentials(cfg.Creds))
@@ -39,6 +44,11 @@ func Connect(cfg ConnectConfig) (*nats.Conn, error) {
 	}
 	if cfg.TLSCert != "" {
 		opts = append(opts, nats.ClientCert(cfg.TLSCert, cfg.TLSKey))
+	}
+	for u := range strings.SplitSeq(cfg.URL, ",") {
+		if _, err := url.Parse(strings.TrimSpace(u)); err != nil { // whose words hold the URL, with the password
+			return nil, milepost.E(op, milepost.KindInvalid, "url %s cannot be read; a password with / : @ or %% in it is written with %%2F, %%3A, %%40, %%25", redact(u))
+		}
 	}
 	nc, err := nats.Connect(cfg.URL, opts...)
 	if err != nil {
