@@ -32,8 +32,8 @@ bench: deps build
 study: deps build ## ablations; SIZE=smoke, default or larger
 	@build/study
 
-e2e-real: deps build
-	@build/e2e-real
+e2e-real: deps build ## real models and packages; PART="images", "train" or "generate" alone
+	@build/e2e-real $(PART)
 
 eval-scale: deps build ## 500 tasks by 4 attempts, killed and resumed; memory over time
 	@build/eval-scale

@@ -15,23 +15,31 @@ import (
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
 
-// newE2ERealCommand judges what build/e2e-real made; it is no part of a user's work and so hidden.
+// newE2ERealCommand judges what the parts of build/e2e-real made; it is no part of a user's work and so hidden. The other
+// parts are in e2ereal_images.go and e2ereal_generate.go.
 func newE2ERealCommand() *cobra.Command {
+	c := &cobra.Command{Use: "e2e-real-check", Short: "Judge a part of make e2e-real by its requirements", Hidden: true}
+	c.AddCommand(newE2ETrainCommand(), newE2EImagesCommand(), newE2EGenerateCommand())
+	return c
+}
+
+func newE2ETrainCommand() *cobra.Command {
 	var in e2eInputs
+	var file string
 	c := &cobra.Command{
-		Use:    "e2e-real-check RUN_DIR --tasks DIR --demos DIR --reference FILE --idle FILE",
-		Short:  "Judge the run of make e2e-real by its requirements",
-		Hidden: true,
-		Args:   oneRunDir("e2e-real-check"),
+		Use:   "train RUN_DIR --tasks DIR --demos DIR --reference FILE --idle FILE",
+		Short: "The language model on a real package",
+		Args:  oneRunDir("e2e-real-check train"),
 		RunE: func(c *cobra.Command, args []string) error {
 			in.run = args[0]
 			found, err := readE2E(in)
 			if err != nil {
 				return err
 			}
-			return found.judge(c.OutOrStdout())
+			return found.judge(&requirements{part: "train", out: c.OutOrStdout(), file: file})
 		},
 	}
+	c.Flags().StringVar(&file, "json", "", "file for the requirements as JSON")
 	c.Flags().StringVar(&in.tasks, "tasks", "", "tasks that trained")
 	c.Flags().StringVar(&in.demos, "demos", "", "tasks of the demonstrations")
 	c.Flags().StringVar(&in.reference, "reference", "", "result of eval --script reference --json on the tasks")
@@ -62,12 +70,8 @@ func readE2E(in e2eInputs) (*e2eFound, error) {
 		return nil, err
 	}
 	for file, into := range map[string]*orchestrator.Evaluation{in.reference: &out.reference, in.idle: &out.idle} {
-		b, err := os.ReadFile(file)
-		if err == nil {
-			err = json.Unmarshal(b, into)
-		}
-		if err != nil {
-			return nil, milepost.E("e2e-real-check", milepost.KindInvalid, "result %q: %w", file, err)
+		if err := readScript(file, into); err != nil {
+			return nil, err
 		}
 	}
 	folder := &orchestrator.Folder{Dir: in.run}
@@ -77,6 +81,18 @@ func readE2E(in e2eInputs) (*e2eFound, error) {
 	info, err := os.Stat(folder.Path("report.html"))
 	out.report = err == nil && info.Size() > 0
 	return out, out.readEpisodes(folder)
+}
+
+// readScript reads the result of an evaluation.
+func readScript(file string, into *orchestrator.Evaluation) error {
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err != nil {
+		return milepost.E("e2e-real-check", milepost.KindInvalid, "result %q: %w", file, err)
+	}
+	return nil
 }
 
 func (f *e2eFound) readTasks(in e2eInputs) error {
@@ -191,32 +207,75 @@ func count(b bool) int {
 	return 0
 }
 
-// judge prints every requirement with its figures; one that is not met is an error.
-func (f *e2eFound) judge(out io.Writer) error {
-	missed := 0
-	check := func(ok bool, format string, a ...any) {
-		mark := "ok  "
-		if !ok {
-			mark, missed = "MISS", missed+1
-		}
-		fmt.Fprintf(out, "  %s  %s\n", mark, fmt.Sprintf(format, a...))
+// judge holds the run against every requirement.
+func (f *e2eFound) judge(r *requirements) error {
+	r.check(f.tasks > 0 && f.shared == 0, "%d training tasks, %d shared with the demonstrations", f.tasks, f.shared)
+	r.scripts(f.reference, f.idle, f.tasks)
+	f.judgeUpdates(r, 1)
+	r.check(f.valid > 0, "%d of %d calls well formed", f.valid, f.steps)
+	r.check(f.edited > 0, "%d of %d episodes edited files, %d resolved", f.edited, f.episodes, f.resolved)
+	r.check(f.trusted > 0, "%d of %d probes trusted", f.trusted, f.probes)
+	r.check(f.groups > 0 && 2*f.withR >= f.groups, "%d of %d groups have advantage from r (wanted: half), %d by verification", f.withR, f.groups, f.verR)
+	r.check(f.report, "report.html written")
+	return r.end()
+}
+
+// judgeUpdates holds the pushes of a run against what sampler and trainer must agree to.
+func (f *e2eFound) judgeUpdates(r *requirements, wanted int) {
+	r.check(f.updates >= wanted, "%d full updates, weights pushed and canary passed (wanted: %d or more)", f.updates, wanted)
+	r.check(f.updates == 0 || f.gap < f.bound, "mean |logprob(vLLM) - logprob(trainer)| of fresh samples %.2g nats (wanted: below %g)", f.gap, f.bound)
+	r.check(f.canary < f.canaryBound, "the same of the canaries %.2g nats (wanted: below %g)", f.canary, f.canaryBound)
+}
+
+// requirements are those of one part with what was found, told as they are checked.
+type requirements struct {
+	part string
+	out  io.Writer
+	file string // for the whole as JSON, "" = none
+
+	checked []requirement
+}
+
+type requirement struct {
+	OK    bool   `json:"ok"`
+	Found string `json:"found"`
+}
+
+func (r *requirements) check(ok bool, format string, a ...any) {
+	mark := "ok  "
+	if !ok {
+		mark = "MISS"
 	}
-	fmt.Fprintln(out, "e2e-real:")
-	check(f.tasks > 0 && f.shared == 0, "%d training tasks, %d shared with the demonstrations", f.tasks, f.shared)
-	check(f.reference.Graded >= f.tasks && len(f.reference.Tasks) == f.tasks && f.reference.Infra == 0 && f.reference.Rate == 1,
-		"replaying the reference patches resolves %.0f %% of %d tasks (wanted: all)", 100*f.reference.Rate, len(f.reference.Tasks))
-	check(f.idle.Graded >= f.tasks && len(f.idle.Tasks) == f.tasks && f.idle.Infra == 0 && f.idle.Rate == 0,
-		"doing nothing resolves %.0f %% of %d tasks (wanted: none)", 100*f.idle.Rate, len(f.idle.Tasks))
-	check(f.updates > 0, "%d full updates, weights pushed and canary passed (wanted: 1 or more)", f.updates)
-	check(f.updates == 0 || f.gap < f.bound, "mean |logprob(vLLM) - logprob(trainer)| of fresh samples %.2g nats (wanted: below %g)", f.gap, f.bound)
-	check(f.canary < f.canaryBound, "the same of the canaries %.2g nats (wanted: below %g)", f.canary, f.canaryBound)
-	check(f.valid > 0, "%d of %d calls well formed", f.valid, f.steps)
-	check(f.edited > 0, "%d of %d episodes edited files, %d resolved", f.edited, f.episodes, f.resolved)
-	check(f.trusted > 0, "%d of %d probes trusted", f.trusted, f.probes)
-	check(f.groups > 0 && 2*f.withR >= f.groups, "%d of %d groups have advantage from r (wanted: half), %d by verification", f.withR, f.groups, f.verR)
-	check(f.report, "report.html written")
+	q := requirement{OK: ok, Found: fmt.Sprintf(format, a...)}
+	r.checked = append(r.checked, q)
+	fmt.Fprintf(r.out, "  %s  %s\n", mark, q.Found)
+}
+
+// scripts holds evaluations of n tasks by the scripts reference and idle against what they must say.
+func (r *requirements) scripts(reference, idle orchestrator.Evaluation, n int) {
+	r.check(reference.Graded >= n && len(reference.Tasks) == n && reference.Infra == 0 && reference.Rate == 1,
+		"replaying the reference patches resolves %.0f %% of %d tasks (wanted: all)", 100*reference.Rate, len(reference.Tasks))
+	r.check(idle.Graded >= n && len(idle.Tasks) == n && idle.Infra == 0 && idle.Rate == 0,
+		"doing nothing resolves %.0f %% of %d tasks (wanted: none)", 100*idle.Rate, len(idle.Tasks))
+}
+
+// end writes the file and returns an error where a requirement is not met.
+func (r *requirements) end() error {
+	missed := 0
+	for _, q := range r.checked {
+		missed += count(!q.OK)
+	}
+	if r.file != "" {
+		b, err := json.MarshalIndent(map[string]any{"part": r.part, "met": missed == 0, "requirements": r.checked}, "", "  ")
+		if err == nil {
+			err = orchestrator.WriteWhole(r.file, append(b, '\n'))
+		}
+		if err != nil {
+			return milepost.Wrap("e2e-real", milepost.KindUnavailable, err)
+		}
+	}
 	if missed > 0 {
-		return milepost.E("e2e-real", milepost.KindConflict, "%d requirements are not met", missed)
+		return milepost.E("e2e-real", milepost.KindConflict, "%s: %d requirements are not met", r.part, missed)
 	}
 	return nil
 }

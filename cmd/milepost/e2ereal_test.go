@@ -22,7 +22,7 @@ func goodE2E() *e2eFound {
 
 func TestJudgeOfARealRunMissesEachRequirement(t *testing.T) {
 	var out strings.Builder
-	if err := goodE2E().judge(&out); err != nil || strings.Contains(out.String(), "MISS") {
+	if err := goodE2E().judge(&requirements{out: &out}); err != nil || strings.Contains(out.String(), "MISS") {
 		t.Fatalf("a good run: %v\n%s", err, out.String())
 	}
 	for want, spoil := range map[string]func(*e2eFound){
@@ -43,7 +43,7 @@ func TestJudgeOfARealRunMissesEachRequirement(t *testing.T) {
 		f := goodE2E()
 		spoil(f)
 		var out strings.Builder
-		err := f.judge(&out)
+		err := f.judge(&requirements{out: &out})
 		if milepost.KindOf(err) != milepost.KindConflict || strings.Count(out.String(), "MISS") != 1 {
 			t.Errorf("%s: error %v\n%s", want, err, out.String())
 			continue
