@@ -54,7 +54,9 @@ func killEngine(ctx context.Context, w *chaosWorld) {
 }
 
 // engineLeft is what an engine has of this driver, and what the machine has of the engine: processes in containers and
-// mounts. The shims that held containers are the engine's own; some outlive a containerd that was killed, holding nothing.
+// mounts. The shims that held containers are the engine's own; some outlive a containerd that was killed, holding nothing or
+// a container that was being started then (runc init, which waits for ever for the word to begin, and the restarted engine
+// knows nothing of it).
 type engineLeft struct{ containers, volumes, processes, mounts int }
 
 func (w *chaosWorld) engineLeft() (l engineLeft) {
@@ -73,6 +75,9 @@ func (w *chaosWorld) engineLeft() (l engineLeft) {
 		line, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline") // a process may end meanwhile
 		if strings.Contains(string(line), "containerd-shim") && strings.Contains(string(line), w.engine.Dir+"/") {
 			shims[e.Name()] = true
+		}
+		if string(line) == "runc\x00init\x00" {
+			continue
 		}
 		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(f) > 1 {

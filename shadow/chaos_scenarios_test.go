@@ -25,7 +25,7 @@ const chaosFullEnv = "MILEPOST_CHAOS"
 
 const (
 	chaosTurn    = 40 * time.Millisecond // of an agent
-	chaosBarrier = 2 * time.Minute       // far longer than any scenario should take: what is late at it never comes
+	chaosBarrier = 2 * time.Minute       // far longer than any scenario should take: what is late at it never comes (see settle)
 )
 
 // scenarios is the table of what may go wrong. Another one is one more line: what it needs (a reason to skip it, or ""), how
