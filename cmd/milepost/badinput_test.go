@@ -139,6 +139,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"tasks", "mkae"}, exitUsage, `unknown command "mkae"; see milepost tasks --help`},
 		{[]string{"tasks", "make", "macro"}, exitUsage, `unknown command "macro"; see milepost tasks make --help`},
 		{[]string{"worker", "shaddow"}, exitUsage, `unknown command "shaddow"`},
+		{[]string{"worker", "list", "--nats", "nats://127.0.0.1:1", "--wait", "-1s"}, exitUsage, "--wait -1s is not positive"},
 		{[]string{"train"}, exitUsage, "-c FILE"},
 		{[]string{"train", "extra", "-c", "quickstart"}, exitUsage, "extra"},
 		{[]string{"config", "check"}, exitUsage, "arg"},

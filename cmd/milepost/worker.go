@@ -138,6 +138,9 @@ func newWorkerListCommand() *cobra.Command {
 		Short: "List the workers that are alive",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if wait <= 0 {
+				return &usageError{fmt.Errorf("--wait %s is not positive", wait)}
+			}
 			connect, err := nats.over(c, shadow.ConnectConfig{})
 			if err != nil {
 				return err
