@@ -34,14 +34,15 @@ func (d *Driver) systemArgs(nestedUsers bool) []string {
 		}
 	}
 	a = append(a, "--ro-bind", filepath.Join(d.home, "etc"), "/etc")
-	for _, p := range slices.Concat(d.python.prefixes, d.cfg.ReadOnly) {
-		a = append(a, "--ro-bind", p, p)
-	}
 	size := strconv.FormatInt(d.cfg.TmpSize, 10)
 	// Read-only, or a command that is root outside could write kernel settings (/proc/sys/kernel/core_pattern is a way
 	// out): the kernel asks there for the user alone, not for a capability.
-	return append(a, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm",
+	a = append(a, "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm",
 		"--remount-ro", "/dev", "--perms", "1777", "--size", size, "--tmpfs", "/tmp")
+	for _, p := range slices.Concat(d.python.prefixes, d.cfg.ReadOnly) { // behind /tmp, which may hold them
+		a = append(a, "--ro-bind", p, p)
+	}
+	return a
 }
 
 // bwrapArgs is the whole argument list for one command.
