@@ -59,6 +59,9 @@ func TestLoadErrorsNameFileLineAndField(t *testing.T) {
 		`field reference_patch: empty`:                                        func(m map[string]any) { m["reference_patch"] = "" },
 		`line 2: field id: "t-1" is also the task of line 1`:                  func(m map[string]any) { m["id"] = "t-1" },
 		`line 2: task "": field id: "" is not 1 to 200 letters`:               func(m map[string]any) { delete(m, "id") },
+		`field prepare: must be empty where workdir is`:                       func(m map[string]any) { m["prepare"] = []string{"true"} },
+		`field image: "a b" is no name of an image`:                           func(m map[string]any) { m["image"] = "a b" },
+		`field image: "--privileged" is no name of an image`:                  func(m map[string]any) { m["image"] = "--privileged" },
 		`line 2: task "../up": field id: "../up" is not 1 to 200 letters, di`: func(m map[string]any) { m["id"] = "../up" },
 	} {
 		dir := t.TempDir()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -26,7 +27,7 @@ var (
 func Check(t *milepost.Task) error {
 	for _, c := range []func(*milepost.Task) error{checkNames, checkRepository, checkPatch, checkTests, checkGrading} {
 		if err := c(t); err != nil {
-			return milepost.E("benchmarks: check", milepost.KindInvalid, "task %q: %w", t.ID, err)
+			return milepost.E("benchmarks: check", milepost.KindInvalid, "task %.200q: %w", t.ID, err)
 		}
 	}
 	return nil
@@ -34,7 +35,7 @@ func Check(t *milepost.Task) error {
 
 func checkNames(t *milepost.Task) error {
 	if !taskID.MatchString(t.ID) {
-		return fmt.Errorf("field id: %q is not 1 to 200 letters, digits and . _ + - (a letter or digit first)", t.ID)
+		return fmt.Errorf("field id: %.200q is not 1 to 200 letters, digits and . _ + - (a letter or digit first)", t.ID)
 	}
 	if !slices.Contains(kinds, t.Kind) {
 		return fmt.Errorf("field kind: %q is not one of %v", t.Kind, kinds)
@@ -45,12 +46,18 @@ func checkNames(t *milepost.Task) error {
 	if t.Image == "" {
 		return fmt.Errorf(`field image: empty; an image digest or "local:NAME" is wanted`)
 	}
+	if strings.ContainsFunc(t.Image, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) || t.Image[0] == '-' {
+		return fmt.Errorf(`field image: %q is no name of an image: it holds blanks or begins with -`, t.Image)
+	}
 	return nil
 }
 
 func checkRepository(t *milepost.Task) error {
 	if t.Workdir != "" {
 		return checkInImage(t)
+	}
+	if len(t.Prepare) > 0 {
+		return fmt.Errorf("field prepare: must be empty where workdir is: the base is the repository as it stands")
 	}
 	if t.Repo == "" {
 		return fmt.Errorf("field repo: empty")

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/milepost-rl/milepost/benchmarks"
 )
 
 // MaxRow bounds one row, in bytes of its JSON form. A row that is larger is an error that names it; it is never read into
@@ -61,6 +63,9 @@ func parseRow(data []byte) (map[string]json.RawMessage, error) {
 		}
 		if !utf8.Valid(v) {
 			return nil, &columnError{name, fmt.Errorf("not UTF-8 at byte %d of the value; a data file is UTF-8", badByte(v))}
+		}
+		if at := benchmarks.LoneSurrogate(v); at >= 0 {
+			return nil, &columnError{name, fmt.Errorf("%s at byte %d of the value is half of a surrogate pair, which is no text", v[at:at+6], at)}
 		}
 		if _, twice := cols[name]; twice {
 			return nil, &columnError{name, errors.New("twice in one row")}

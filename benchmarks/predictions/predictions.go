@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
 )
 
 // Prediction is one patch for one instance.
@@ -134,6 +135,9 @@ func splitObject(data []byte) (out []entry, ok bool) {
 func decode(e entry) (Prediction, error) {
 	if !utf8.Valid(e.body) {
 		return Prediction{}, errors.New("not UTF-8")
+	}
+	if at := benchmarks.LoneSurrogate(e.body); at >= 0 {
+		return Prediction{}, fmt.Errorf("%s is half of a surrogate pair, which is no text", e.body[at:at+6])
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(e.body, &fields); err != nil {

@@ -66,6 +66,7 @@ func TestReadForms(t *testing.T) {
 		`[{"instance_id":"a"}]`:                 "entry 1: neither field model_patch",
 		`[{"instance_id":"a","patch":""}`:       "not a JSON array",
 		`{"b":{"instance_id":"a","model_patch":""}}`:                      `entry "b": field instance_id: "a" stands under "b"`,
+		`[{"instance_id":"a","model_patch":"\udc80"}]`:                    `entry 1: \udc80 is half of a surrogate pair`,
 		"[{\"instance_id\":\"a\",\"model_patch\":\"\xff\"}]":              "entry 1: not UTF-8",
 		`[{"instance_id":"a","patch":""},{"instance_id":"a","patch":""}]`: `entry 2: field instance_id: "a" is also in entry 1`,
 	} {

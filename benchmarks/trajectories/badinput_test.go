@@ -64,6 +64,7 @@ func TestBadFiles(t *testing.T) {
 	for want, file := range map[string]string{
 		"not JSON (cut off, or another format)":       put(t, "a.traj", asJSON(miniText())[:200]),
 		"not UTF-8":                                   put(t, "b.traj", "{\"a\": \"\xff\"}"),
+		"byte 7: half of a surrogate pair":            put(t, "g.traj", `{"a": "\udc80"}`),
 		"neither an object nor a list of objects":     put(t, "c.json", "[1, 2]"),
 		"holds no trajectories: files that end in":    t.TempDir(),
 		"history[0]: ":                                put(t, "d.jsonl", `{"instance_id":"i","history":[3]}`),

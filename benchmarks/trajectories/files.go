@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/dataset"
 )
 
@@ -123,6 +124,8 @@ func whole(file string) ([]record, error) {
 		return bad("larger than %d MiB; allowed is one trajectory of at most that", dataset.MaxRow>>20)
 	case !utf8.Valid(data):
 		return bad("not UTF-8; a trajectory is UTF-8")
+	case benchmarks.LoneSurrogate(data) >= 0:
+		return bad("byte %d: half of a surrogate pair, which is no text", benchmarks.LoneSurrogate(data))
 	case !json.Valid(data):
 		var v any
 		err := json.Unmarshal(data, &v)
