@@ -11,6 +11,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
@@ -52,7 +53,7 @@ type e2eInputs struct{ run, tasks, demos, reference, idle string }
 // e2eFound is what the run shows.
 type e2eFound struct {
 	tasks, shared       int // tasks that trained; those among them whose repository is a demonstration's
-	reference, idle     orchestrator.Evaluation
+	reference, idle     evaluate.Result
 	updates             int     // with a push
 	gap, canary         float64 // largest mean logprob gap of fresh samples and of canaries; NaN where one is missing
 	bound, canaryBound  float64 // what they must stay below
@@ -69,7 +70,7 @@ func readE2E(in e2eInputs) (*e2eFound, error) {
 	if err := out.readTasks(in); err != nil {
 		return nil, err
 	}
-	for file, into := range map[string]*orchestrator.Evaluation{in.reference: &out.reference, in.idle: &out.idle} {
+	for file, into := range map[string]*evaluate.Result{in.reference: &out.reference, in.idle: &out.idle} {
 		if err := readScript(file, into); err != nil {
 			return nil, err
 		}
@@ -84,7 +85,7 @@ func readE2E(in e2eInputs) (*e2eFound, error) {
 }
 
 // readScript reads the result of an evaluation.
-func readScript(file string, into *orchestrator.Evaluation) error {
+func readScript(file string, into *evaluate.Result) error {
 	b, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(b, into)
@@ -252,7 +253,7 @@ func (r *requirements) check(ok bool, format string, a ...any) {
 }
 
 // scripts holds evaluations of n tasks by the scripts reference and idle against what they must say.
-func (r *requirements) scripts(reference, idle orchestrator.Evaluation, n int) {
+func (r *requirements) scripts(reference, idle evaluate.Result, n int) {
 	r.check(reference.Graded >= n && len(reference.Tasks) == n && reference.Infra == 0 && reference.Rate == 1,
 		"replaying the reference patches resolves %.0f %% of %d tasks (wanted: all)", 100*reference.Rate, len(reference.Tasks))
 	r.check(idle.Graded >= n && len(idle.Tasks) == n && idle.Infra == 0 && idle.Rate == 0,

@@ -9,6 +9,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/orchestrator"
 )
 
@@ -46,7 +47,7 @@ type imagesFound struct {
 	flaky     int
 	why       string // of the first task that is not certified
 
-	reference, idle orchestrator.Evaluation
+	reference, idle evaluate.Result
 	verdicts        int // of both evaluations
 	shadow          int // those among them that a shadow worker found on a proven tree
 }
@@ -67,7 +68,7 @@ func readImages(set, reference, idle string) (*imagesFound, error) {
 			return nil, err
 		}
 	}
-	for dir, into := range map[string]*orchestrator.Evaluation{reference: &f.reference, idle: &f.idle} {
+	for dir, into := range map[string]*evaluate.Result{reference: &f.reference, idle: &f.idle} {
 		if err := readScript(filepath.Join(dir, "result.json"), into); err != nil {
 			return nil, err
 		}

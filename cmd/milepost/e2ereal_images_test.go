@@ -9,15 +9,15 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
-	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 )
 
 // goodImages meets every requirement of the part with images.
 func goodImages() *imagesFound {
 	return &imagesFound{tasks: 3, images: map[string]int{"sha256:a": 1, "sha256:b": 1, "sha256:c": 1}, places: map[string]int{"/testbed": 3},
 		makers: map[string]int{"inject": 1, "mine": 1, "generate": 1}, prepared: 3, certified: 3, verdicts: 6, shadow: 6,
-		reference: orchestrator.Evaluation{Rate: 1, Graded: 3, Tasks: map[string][]float64{"a": {1}, "b": {1}, "c": {1}}},
-		idle:      orchestrator.Evaluation{Rate: 0, Graded: 3, Tasks: map[string][]float64{"a": {0}, "b": {0}, "c": {0}}}}
+		reference: evaluate.Result{Rate: 1, Graded: 3, Tasks: map[string][]float64{"a": {1}, "b": {1}, "c": {1}}},
+		idle:      evaluate.Result{Rate: 0, Graded: 3, Tasks: map[string][]float64{"a": {0}, "b": {0}, "c": {0}}}}
 }
 
 // goodGenerate meets every requirement of the repository-generation part.
@@ -139,5 +139,22 @@ func TestTasksImageNeedsItsFlags(t *testing.T) {
 		if code, errOut := milepostCommand(t, append([]string{"tasks", "image"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
 			t.Errorf("%v: %d %s", args, code, errOut)
 		}
+	}
+}
+
+// TestScriptResultsAreRead reads a result as eval writes it.
+func TestScriptResultsAreRead(t *testing.T) {
+	written := evaluate.Result{Rate: .5, Graded: 2, Tasks: map[string][]float64{"a": {1}, "b": {0}}, PassRate: &evaluate.Interval{Value: .7}}
+	file := filepath.Join(t.TempDir(), "result.json")
+	b, err := json.Marshal(&written)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read evaluate.Result
+	if err := readScript(file, &read); err != nil || read.Rate != .5 || read.Graded != 2 || len(read.Tasks) != 2 || read.PassRate.Value != .7 {
+		t.Errorf("read %+v, %v", read, err)
 	}
 }

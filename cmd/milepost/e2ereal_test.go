@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/configs"
-	"github.com/milepost-rl/milepost/orchestrator"
 )
 
 // goodE2E is a run that meets every requirement.
@@ -15,8 +15,8 @@ func goodE2E() *e2eFound {
 	return &e2eFound{
 		tasks: 2, updates: 1, gap: 1e-6, bound: 1e-5, canary: 1e-6, canaryBound: 1e-4, episodes: 8, edited: 5, steps: 20, valid: 18, probes: 6, trusted: 6,
 		groups: 2, withR: 1, verR: 1, report: true,
-		reference: orchestrator.Evaluation{Rate: 1, Graded: 2, Tasks: map[string][]float64{"a": {1}, "b": {1}}},
-		idle:      orchestrator.Evaluation{Rate: 0, Graded: 2, Tasks: map[string][]float64{"a": {0}, "b": {0}}},
+		reference: evaluate.Result{Rate: 1, Graded: 2, Tasks: map[string][]float64{"a": {1}, "b": {1}}},
+		idle:      evaluate.Result{Rate: 0, Graded: 2, Tasks: map[string][]float64{"a": {0}, "b": {0}}},
 	}
 }
 
