@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	milepost "github.com/milepost-rl/milepost"
 )
 
@@ -247,7 +249,8 @@ const partFile = ".certificates.part.jsonl"
 // [SaveCertificates] ends it. One goroutine at a time may use it.
 type CertificateLog struct{ file *os.File }
 
-// OpenCertificateLog opens the log of a set. A line that a dead writer left half written is cut off.
+// OpenCertificateLog opens the log of a set, for one validation at a time: KindConflict where another holds it. A line
+// that a dead writer left half written is cut off.
 func OpenCertificateLog(set string) (*CertificateLog, error) {
 	const op = "benchmarks: open certificate log"
 	dir, err := setDir(set)
@@ -257,6 +260,10 @@ func OpenCertificateLog(set string) (*CertificateLog, error) {
 	f, err := os.OpenFile(filepath.Join(dir, partFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // ends with the process
+		_ = f.Close()
+		return nil, milepost.E(op, milepost.KindConflict, "%s: another process is validating the set (%w); wait for it", dir, err)
 	}
 	b, err := os.ReadFile(f.Name())
 	if err == nil {

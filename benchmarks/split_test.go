@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -61,6 +62,52 @@ func TestWriterIsWholeOrNothing(t *testing.T) {
 	savedRows(t, dir, imported("a", "o/r"))
 	if _, err := NewWriter(dir); milepost.KindOf(err) != milepost.KindConflict {
 		t.Errorf("a second set in one folder: %v", err)
+	}
+}
+
+// TestOneWriterAtATime: a second writer in a folder is refused while the first lives, and removes what one left that was
+// killed; so it is with the log of certificates.
+func TestOneWriterAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "set [1]*") // characters that Glob knows
+	first, err := NewWriter(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Add(imported("a", "o/r"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewWriter(dir); milepost.KindOf(err) != milepost.KindConflict || !strings.Contains(err.Error(), "another process is writing a task set there") {
+		t.Errorf("a second writer: %v", err)
+	}
+	if err := first.tasks.file.Close(); err != nil { // as the end of its process does
+		t.Fatal(err)
+	}
+	second, err := NewWriter(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("beside the second writer's file there are %v", left)
+	}
+	if err := errors.Join(second.Add(imported("a", "o/r"), nil), second.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	log, err := OpenCertificateLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenCertificateLog(dir); milepost.KindOf(err) != milepost.KindConflict || !strings.Contains(err.Error(), "another process is validating the set") {
+		t.Errorf("a second validation: %v", err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := OpenCertificateLog(dir)
+	if err != nil {
+		t.Fatalf("after the first has ended: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -4,8 +4,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -23,13 +27,15 @@ type Row struct {
 }
 
 // Writer writes a task set one task at a time, in memory that does not grow with it. The set appears whole, by
-// [Writer.Commit], or not at all.
+// [Writer.Commit], or not at all. One writer at a time works in a folder: it holds locks on its temporary files, which end
+// with its process, and a new writer removes what one that was killed left.
 type Writer struct {
 	dir         string // absolute
 	tasks, rows *spool // rows is nil until the first row
 }
 
-// NewWriter begins a task set in dir, which is made. Errors: KindConflict where dir holds one already.
+// NewWriter begins a task set in dir, which is made. Errors: KindConflict where dir holds one already, or another writer
+// is at work there.
 func NewWriter(dir string) (*Writer, error) {
 	const op = "benchmarks: write set"
 	dir, err := filepath.Abs(dir)
@@ -41,6 +47,9 @@ func NewWriter(dir string) (*Writer, error) {
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	if err := clearSpools(dir); err != nil {
+		return nil, err
 	}
 	s, err := newSpool(dir, TasksFile)
 	return &Writer{dir: dir, tasks: s}, milepost.Wrap(op, milepost.KindUnavailable, err)
@@ -105,10 +114,42 @@ type spool struct {
 	enc  *json.Encoder
 }
 
+// clearSpools removes the temporary files of writers that are dead; one that is alive is an error.
+func clearSpools(dir string) error {
+	const op = "benchmarks: write set"
+	for _, name := range []string{TasksFile, RowsFile} {
+		left, err := filepath.Glob(filepath.Join(globQuoted(dir), "."+name+".*"))
+		if err != nil {
+			return milepost.Wrap(op, milepost.KindInternal, err)
+		}
+		for _, path := range left {
+			f, err := os.Open(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return milepost.Wrap(op, milepost.KindUnavailable, err)
+			}
+			if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+				return milepost.E(op, milepost.KindConflict, "%s: another process is writing a task set there (%w); wait for it, or give another folder", dir, errors.Join(err, f.Close()))
+			}
+			if err := errors.Join(os.Remove(path), f.Close()); err != nil {
+				return milepost.Wrap(op, milepost.KindUnavailable, err)
+			}
+		}
+	}
+	return nil
+}
+
+var globQuoted = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace
+
 func newSpool(dir, name string) (*spool, error) {
 	f, err := os.CreateTemp(dir, "."+name+".*")
 	if err != nil {
 		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	s := &spool{path: filepath.Join(dir, name), file: f, buf: bufio.NewWriterSize(f, 1<<20)}
 	s.enc = json.NewEncoder(s.buf)
