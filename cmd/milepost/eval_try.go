@@ -151,7 +151,7 @@ func (e *evaluation) gradeOwn(ctx context.Context, t *milepost.Task, ep *milepos
 	if t.Kind == milepost.RepoGeneration && rec.PassRate != nil {
 		rec.Score = *rec.PassRate
 	}
-	rec.Report = &predictions.Instance{PatchExists: true, PatchSuccessfullyApplied: true, Resolved: rec.Resolved}
+	rec.Report = &predictions.Instance{PatchExists: ep.Patch != "", PatchSuccessfullyApplied: ep.Patch != "", Resolved: rec.Resolved}
 	return nil, nil
 }
 

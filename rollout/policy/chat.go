@@ -162,7 +162,7 @@ func (c *chatConversation) Next(ctx context.Context) (rollout.Turn, error) {
 	}
 	choice := resp.Choices[0]
 	msg := choice.Message
-	turn := rollout.Turn{Text: msg.Content, Finish: rollout.FinishStop, Tokens: resp.Usage.CompletionTokens}
+	turn := rollout.Turn{Text: msg.Content, Finish: rollout.FinishStop, Tokens: max(resp.Usage.CompletionTokens, 0)}
 	if choice.FinishReason == openai.FinishReasonLength {
 		turn.Finish = rollout.FinishLength
 	}
@@ -181,11 +181,11 @@ func (c *chatConversation) Next(ctx context.Context) (rollout.Turn, error) {
 
 // meter adds what the endpoint said of one turn.
 func (c *chatConversation) meter(u openai.Usage) {
-	c.untold = c.untold || u.PromptTokens == 0 // no prompt is empty: it said nothing
-	c.usage.Prompt += int64(u.PromptTokens)
-	c.usage.Completion += int64(u.CompletionTokens)
+	c.untold = c.untold || u.PromptTokens <= 0 || u.CompletionTokens < 0 // no prompt is empty, no answer less than that: it said nothing
+	c.usage.Prompt += int64(max(u.PromptTokens, 0))
+	c.usage.Completion += int64(max(u.CompletionTokens, 0))
 	if d := u.PromptTokensDetails; d != nil {
-		c.usage.Cached += int64(d.CachedTokens)
+		c.usage.Cached += int64(max(d.CachedTokens, 0))
 	}
 }
 

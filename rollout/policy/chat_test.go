@@ -105,6 +105,25 @@ func TestChatNativeTools(t *testing.T) {
 	}
 }
 
+// TestChatUsageThatCannotBe: numbers below zero are none, so that no budget grows and no cost is made up of them.
+func TestChatUsageThatCannotBe(t *testing.T) {
+	for usage, told := range map[string]bool{
+		`{"prompt_tokens":7,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":2}}`:    true,
+		`{"prompt_tokens":7,"completion_tokens":-3,"prompt_tokens_details":{"cached_tokens":-2}}`:  false,
+		`{"prompt_tokens":-7,"completion_tokens":-3,"prompt_tokens_details":{"cached_tokens":-2}}`: false, `null`: false,
+	} {
+		c := newChat(t, &chatServer{answers: []string{`{"choices":[{"finish_reason":"stop","message":{"role":"assistant","content":"hm"}}],"usage":` + usage + `}`}}, nil)
+		turn, err := c.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := c.(*chatConversation).Usage()
+		if turn.Tokens < 0 || u.Prompt < 0 || u.Completion < 0 || u.Cached < 0 || u.Told != told || told && (u.Prompt != 7 || u.Completion != 3 || u.Cached != 2) {
+			t.Errorf("%s: turn of %d tokens, usage %+v", usage, turn.Tokens, u)
+		}
+	}
+}
+
 func TestChatTextTools(t *testing.T) {
 	s := &chatServer{answers: []string{noCall, `400 {"error":{"message":"This model's maximum context length is 10 tokens"}}`}}
 	c := newChat(t, s, func(c *ChatConfig) { c.NativeTools = false; c.TokenField = FieldMaxCompletionTokens })
