@@ -116,7 +116,7 @@ func (f *e2eFound) readTasks(in e2eInputs) error {
 	return nil
 }
 
-// readMetrics takes the updates and the largest gap; update 0 is the push of the model that the run began with.
+// readMetrics takes the updates and the largest gap; update 0 is the push of the model that the run began with, where there was one.
 func (f *e2eFound) readMetrics(folder *orchestrator.Folder) error {
 	cfg, err := loadRun(configFlags{file: folder.Path("config.yaml")}, "")
 	if err != nil {
@@ -131,7 +131,9 @@ func (f *e2eFound) readMetrics(folder *orchestrator.Folder) error {
 		return err
 	}
 	for u, m := range metrics {
-		f.canary = max(f.canary, metric(m, "canary_gap_mean"))
+		if _, pushed := m["canary_gap_mean"]; u > 0 || pushed { // a server that was started on the first weights got no push of them
+			f.canary = max(f.canary, metric(m, "canary_gap_mean"))
+		}
 		if u > 0 {
 			f.gap = max(f.gap, metric(m, "logprob_gap_mean"))
 			f.updates += count(m["push_version"] == float64(u) && m["canary_tokens"] > 0 && m["grad_norm"] > 0)
