@@ -218,7 +218,7 @@ func batchHashes(t *testing.T, dir string) map[int]string {
 
 func checkRunWithValues(t *testing.T, through, broken string) {
 	t.Helper()
-	for _, file := range []string{"checkpoints/u0003/model.safetensors", "weights/v0003/model.safetensors"} {
+	for _, file := range []string{"checkpoints/u0003/state/__0_0.distcp", "checkpoints/u0003/trainer.json", "weights/v0003/model.safetensors"} {
 		a, err := os.ReadFile(filepath.Join(through, file))
 		if err != nil {
 			t.Fatal(err)
