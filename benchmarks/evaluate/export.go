@@ -75,6 +75,7 @@ type exportSet struct {
 	ids    []string
 	list   []predictions.Prediction
 	graded map[string]predictions.Instance
+	ends   []*grade.Verdict // of each prediction: outcome and hint
 }
 
 func (s *exportSet) add(t *milepost.Task, rec Record) error {
@@ -84,6 +85,7 @@ func (s *exportSet) add(t *milepost.Task, rec Record) error {
 	}
 	id := grade.InstanceID(t)
 	s.list = append(s.list, predictions.Prediction{InstanceID: id, Model: s.model, Patch: &text})
+	s.ends = append(s.ends, &grade.Verdict{InstanceID: id, Outcome: grade.Outcome(rec.Outcome), Hint: rec.Hint, HintTier: rec.HintTier})
 	if rec.Report != nil {
 		s.graded[id] = *rec.Report
 	}
@@ -103,7 +105,9 @@ func (s *exportSet) write(e Exported) error {
 		return milepost.Wrap("evaluate: export", milepost.KindUnavailable, err)
 	}
 	buf.Reset()
-	if err := predictions.WriteRun(&buf, predictions.Summarise(s.ids, s.list, s.graded)); err != nil {
+	run := predictions.Summarise(s.ids, s.list, s.graded)
+	grade.Hints(&run, s.ends)
+	if err := predictions.WriteRun(&buf, run); err != nil {
 		return err
 	}
 	return milepost.Wrap("evaluate: export", milepost.KindUnavailable, benchmarks.WriteWhole(e.Report, buf.Bytes()))

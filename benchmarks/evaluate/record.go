@@ -29,6 +29,9 @@ type Record struct {
 	Grading    time.Duration  `json:"grading"`         // until the verdict was there
 	PatchBytes int            `json:"patch_bytes"`     // 0: it changed nothing
 
+	Hint     string `json:"hint,omitempty"`      // as grade.Verdict has them
+	HintTier string `json:"hint_tier,omitempty"` // environment or ambiguous
+
 	Visible *Visible              `json:"visible,omitempty"` // of --select visible
 	Report  *predictions.Instance `json:"report,omitempty"`  // in SWE-bench's form, without the tests' names; nil where its harness would write none
 }

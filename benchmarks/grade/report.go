@@ -53,7 +53,7 @@ func Summarise(tasks []string, list []predictions.Prediction, verdicts []*Verdic
 		}
 	}
 	r := &RunReport{Run: predictions.Summarise(tasks, list, graded)}
-	r.hints(verdicts)
+	Hints(&r.Run, verdicts)
 	r.Milepost.Outcomes, r.Milepost.Infrastructure = map[Outcome][]string{}, []string{}
 	for _, v := range verdicts {
 		r.Milepost.Outcomes[v.Outcome] = append(r.Milepost.Outcomes[v.Outcome], v.InstanceID)
@@ -74,9 +74,10 @@ func Summarise(tasks []string, list []predictions.Prediction, verdicts []*Verdic
 	return r
 }
 
-// hints fills in the signs of broken environments, which SWE-bench's run report looks for in the logs of all that is
-// unresolved or in error, not only of what its reports of instances say.
-func (r *RunReport) hints(verdicts []*Verdict) {
+// Hints fills the signs of broken environments into the report of a run, which SWE-bench looks for in the logs of all
+// that is unresolved or in error, not only of what its reports of instances say. Of verdicts it reads InstanceID, Outcome,
+// Hint and HintTier.
+func Hints(r *predictions.Run, verdicts []*Verdict) {
 	r.InfraIDs, r.AmbiguousIDs, r.FailureReasons = []string{}, []string{}, map[string]string{}
 	for _, v := range verdicts {
 		switch {

@@ -89,7 +89,7 @@ func (e *evaluation) grade(ctx context.Context, t *milepost.Task, ep *milepost.E
 		return nil, err
 	}
 	rec.Outcome, rec.Resolved, rec.Score = string(v.Outcome), v.Outcome == grade.Resolved, v.Reward
-	rec.PassRate = passRate(t, v)
+	rec.PassRate, rec.Hint, rec.HintTier = passRate(t, v), v.Hint, v.HintTier
 	ep.Outcome = milepost.Outcome{Graded: true, Reward: v.Reward, Resolved: rec.Resolved}
 	if v.Outcome.Judged() {
 		report := v.Report()
