@@ -26,7 +26,7 @@ func goodGenerate() *generateFound {
 }
 
 // held is how a part's judgement went: the error, and the lines of what is missed.
-func held(t *testing.T, judge func(*requirements) error) (error, []string) {
+func held(t *testing.T, judge func(*requirements) error) ([]string, error) {
 	t.Helper()
 	var out strings.Builder
 	file := filepath.Join(t.TempDir(), "part.json")
@@ -48,11 +48,11 @@ func held(t *testing.T, judge func(*requirements) error) (error, []string) {
 	if readErr != nil || written.Met != (err == nil) || len(written.Requirements) != strings.Count(out.String(), "\n") {
 		t.Errorf("the file says %s (%v)\n%s", b, readErr, out.String())
 	}
-	return err, missed
+	return missed, err
 }
 
 func TestJudgeOfImagesMissesEachRequirement(t *testing.T) {
-	if err, missed := held(t, func(r *requirements) error { return goodImages().judge(r, 3) }); err != nil {
+	if missed, err := held(t, func(r *requirements) error { return goodImages().judge(r, 3) }); err != nil {
 		t.Fatalf("a good run: %v, %q", err, missed)
 	}
 	for want, spoil := range map[string]func(*imagesFound){
@@ -69,7 +69,7 @@ func TestJudgeOfImagesMissesEachRequirement(t *testing.T) {
 	} {
 		f := goodImages()
 		spoil(f)
-		err, missed := held(t, func(r *requirements) error { return f.judge(r, 3) })
+		missed, err := held(t, func(r *requirements) error { return f.judge(r, 3) })
 		if milepost.KindOf(err) != milepost.KindConflict || len(missed) != 1 || !strings.Contains(missed[0], want) {
 			t.Errorf("%s: %v, missed %q", want, err, missed)
 		}
@@ -77,7 +77,7 @@ func TestJudgeOfImagesMissesEachRequirement(t *testing.T) {
 }
 
 func TestJudgeOfGenerationMissesEachRequirement(t *testing.T) {
-	if err, missed := held(t, func(r *requirements) error { return goodGenerate().judge(r, 1) }); err != nil {
+	if missed, err := held(t, func(r *requirements) error { return goodGenerate().judge(r, 1) }); err != nil {
 		t.Fatalf("a good run: %v, %q", err, missed)
 	}
 	for want, spoil := range map[string]func(*generateFound){
@@ -93,7 +93,7 @@ func TestJudgeOfGenerationMissesEachRequirement(t *testing.T) {
 	} {
 		f := goodGenerate()
 		spoil(f)
-		err, missed := held(t, func(r *requirements) error { return f.judge(r, 1) })
+		missed, err := held(t, func(r *requirements) error { return f.judge(r, 1) })
 		if milepost.KindOf(err) != milepost.KindConflict || len(missed) != 1 || !strings.Contains(missed[0], want) {
 			t.Errorf("%s: %v, missed %q", want, err, missed)
 		}
