@@ -10,6 +10,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/evaluate"
+	"github.com/milepost-rl/milepost/orchestrator"
 )
 
 // goodImages meets every requirement of the part with images.
@@ -156,5 +157,29 @@ func TestScriptResultsAreRead(t *testing.T) {
 	var read evaluate.Result
 	if err := readScript(file, &read); err != nil || read.Rate != .5 || read.Graded != 2 || len(read.Tasks) != 2 || read.PassRate.Value != .7 {
 		t.Errorf("read %+v, %v", read, err)
+	}
+}
+
+// TestMetricsWithoutACanaryMissTheBound: an update without a canary is a miss; a run may begin without one.
+func TestMetricsWithoutACanaryMissTheBound(t *testing.T) {
+	const canary, update = `"canary_gap_mean":1e-7,"canary_tokens":9`, `{"update":1,"values":{"push_version":1,"grad_norm":1,"logprob_gap_mean":1e-8`
+	for text, ok := range map[string]bool{
+		update + "," + canary + "}}\n": true,
+		update + "}}\n":                false,
+		`{"update":0,"values":{"canary_gap_mean":1,"canary_tokens":9}}` + "\n" + update + "," + canary + "}}\n": false,
+	} {
+		dir := t.TempDir()
+		for name, content := range map[string]string{"config.yaml": "run: {name: x, dir: y}\n", "metrics.jsonl": text} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var f e2eFound
+		if err := f.readMetrics(&orchestrator.Folder{Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		if good := f.canary < f.canaryBound; good != ok {
+			t.Errorf("%s: canary %v, bound %v", text, f.canary, f.canaryBound)
+		}
 	}
 }
