@@ -44,6 +44,7 @@ type evaluation struct {
 	journal *evaluate.Journal
 	folder  *orchestrator.Folder
 	release func() error
+	made    bool // the folder is this call's
 	p       *progress
 
 	// Set by equip, where there is something to attempt.
@@ -104,7 +105,10 @@ func openEval(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, e.close())
+			begun := e.journal != nil
+			if err = errors.Join(err, e.close()); e.made && !begun { // nothing to go on with
+				err = errors.Join(err, os.RemoveAll(e.dir))
+			}
 		}
 	}()
 	e.p.line("the evaluation is in %s", e.dir)
@@ -156,6 +160,8 @@ func (e *evaluation) takeFolder() (err error) {
 	case e.o.resume == "":
 		e.dir = filepath.Join(e.cfg.Run.Dir, "eval-"+time.Now().UTC().Format("20060102T150405")+"-"+rand.Text()[:6])
 	}
+	_, err = os.Stat(e.dir)
+	e.made = errors.Is(err, fs.ErrNotExist)
 	if e.release, err = orchestrator.Lock(e.dir); err != nil {
 		return err
 	}

@@ -243,7 +243,7 @@ func TestEvalNamesWhatIsWrong(t *testing.T) {
 		root.SetErr(&out)
 		return run(t.Context(), root, args), out.String()
 	}
-	idle := []string{"eval", "--tasks", set, "--script", "idle", "--samples", "1", "--set", "tasks.certificates=ignore"}
+	idle := []string{"eval", "--tasks", set, "--script", "idle", "--samples", "1", "--set", "tasks.certificates=ignore", "--set", "run.dir=" + t.TempDir()}
 	if code, said := command(append(idle, "--out", dir)...); code != exitDone || !strings.Contains(said, "pass@1  1.000") {
 		t.Fatalf("exit code %d: %s", code, said)
 	}
@@ -266,6 +266,13 @@ func TestEvalNamesWhatIsWrong(t *testing.T) {
 		if code, said := command(c.args...); code != c.code || !strings.Contains(said, want) {
 			t.Errorf("%v: exit code %d, want %d with %q; it said: %s", c.args, code, c.code, want, said)
 		}
+	}
+	unborn := filepath.Join(t.TempDir(), "unborn")
+	if code, said := command(append(idle, "--ids", "nope", "--out", unborn)...); code != exitUsage {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if _, err := os.Stat(unborn); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an evaluation that never began left its folder: %v", err)
 	}
 	if code, said := command("eval", "--resume", dir, "--samples", "2"); code != exitDone || !strings.Contains(said, "2 attempts graded") {
 		t.Errorf("more attempts: exit code %d: %s", code, said)
