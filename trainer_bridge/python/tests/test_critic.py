@@ -202,11 +202,11 @@ def test_an_undone_update_leaves_the_head_as_it_was(headed, tmp_path, monkeypatc
     before = {k: v.clone() for k, v in headed.head.state_dict().items()}
     real, calls = optim.step, [0]
 
-    def step(*a):
+    def step(*a, **k):
         calls[0] += 1
         if calls[0] == 2:
             raise TrainerError("internal", "boom")
-        return real(*a)
+        return real(*a, **k)
 
     monkeypatch.setattr(optim, "step", step)
     with pytest.raises(TrainerError, match="boom"):
