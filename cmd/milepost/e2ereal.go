@@ -151,30 +151,38 @@ func metric(m map[string]float64, name string) float64 {
 }
 
 func (f *e2eFound) readEpisodes(folder *orchestrator.Folder) error {
+	groups, withR, verR := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	err := eachEpisode(folder, func(b string, rec orchestrator.EpisodeRecord) {
+		if rec.Purpose != orchestrator.PurposeTrain || rec.Credit == nil {
+			return
+		}
+		group := b + "/" + rec.Episode.Group
+		groups[group] = true
+		r, ver := f.count(rec)
+		withR[group], verR[group] = withR[group] || r, verR[group] || ver
+	})
+	f.groups = len(groups)
+	for g := range groups {
+		f.withR += count(withR[g])
+		f.verR += count(verR[g])
+	}
+	return err
+}
+
+// eachEpisode calls use with every recorded episode of a folder and the batch that it is of.
+func eachEpisode(folder *orchestrator.Folder, use func(batch string, rec orchestrator.EpisodeRecord)) error {
 	batches, err := folder.Batches()
 	if err != nil {
 		return err
 	}
-	groups, withR, verR := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, b := range batches {
 		records, err := folder.ReadEpisodes(b)
 		if err != nil {
 			return err
 		}
 		for _, rec := range records {
-			if rec.Purpose != orchestrator.PurposeTrain || rec.Credit == nil {
-				continue
-			}
-			group := b + "/" + rec.Episode.Group
-			groups[group] = true
-			r, ver := f.count(rec)
-			withR[group], verR[group] = withR[group] || r, verR[group] || ver
+			use(b, rec)
 		}
-	}
-	f.groups = len(groups)
-	for g := range groups {
-		f.withR += count(withR[g])
-		f.verR += count(verR[g])
 	}
 	return nil
 }

@@ -83,22 +83,11 @@ func (f *generateFound) readProbes(folder *orchestrator.Folder) error {
 			f.lastR = metric(m, "pass_rate")
 		}
 	}
-	batches, err := folder.Batches()
-	if err != nil {
-		return err
-	}
-	for _, b := range batches {
-		records, err := folder.ReadEpisodes(b)
-		if err != nil {
-			return err
+	return eachEpisode(folder, func(_ string, rec orchestrator.EpisodeRecord) {
+		for _, s := range rec.Episode.Steps {
+			f.merged += count(rec.Purpose == orchestrator.PurposeTrain && s.Probe != nil && s.Probe.Merge != nil && s.Probe.Merge.Index == 0)
 		}
-		for _, rec := range records {
-			for _, s := range rec.Episode.Steps {
-				f.merged += count(rec.Purpose == orchestrator.PurposeTrain && s.Probe != nil && s.Probe.Merge != nil && s.Probe.Merge.Index == 0)
-			}
-		}
-	}
-	return nil
+	})
 }
 
 // judge does not ask for learning, which so few updates do not promise.

@@ -113,22 +113,11 @@ func (f *imagesFound) task(t *milepost.Task, c *benchmarks.Certificate) error {
 
 // readVerdicts looks at who found the verdicts of an evaluation.
 func (f *imagesFound) readVerdicts(folder *orchestrator.Folder) error {
-	batches, err := folder.Batches()
-	if err != nil {
-		return err
-	}
-	for _, b := range batches {
-		records, err := folder.ReadEpisodes(b)
-		if err != nil {
-			return err
-		}
-		for _, rec := range records {
-			f.verdicts++
-			v := rec.Episode.Outcome.Verdict
-			f.shadow += count(v != nil && v.Trusted && v.Worker != "" && v.Tree != "")
-		}
-	}
-	return nil
+	return eachEpisode(folder, func(_ string, rec orchestrator.EpisodeRecord) {
+		f.verdicts++
+		v := rec.Episode.Outcome.Verdict
+		f.shadow += count(v != nil && v.Trusted && v.Worker != "" && v.Tree != "")
+	})
 }
 
 func (f *imagesFound) judge(r *requirements, packages int) error {
