@@ -4,21 +4,20 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks/pypkg"
+	"github.com/milepost-rl/milepost/env/repo"
 )
 
 // repository is a git repository that is only read.
 type repository struct{ dir string }
 
-// git runs a command without the user's or the machine's configuration.
+// git runs a command on it.
 func (r repository) git(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", r.dir, "-c", "safe.directory=*", "-c", "core.quotePath=false"}, args...)...)
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
+	cmd := repo.Git(ctx, append([]string{"-c", "core.quotePath=false", "-c", "log.showSignature=false"}, args...)...)
+	cmd.Dir = r.dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

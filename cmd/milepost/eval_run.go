@@ -14,6 +14,7 @@ import (
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/evaluate"
 	"github.com/milepost-rl/milepost/benchmarks/grade"
 	"github.com/milepost-rl/milepost/configs"
@@ -157,6 +158,9 @@ func (e *evaluation) takeFolder() (err error) {
 	switch {
 	case e.o.out != "":
 		e.dir = absolute(e.o.out)
+		if _, err := os.Stat(filepath.Join(e.dir, benchmarks.TasksFile)); err == nil {
+			return milepost.E("eval", milepost.KindInvalid, "--out %s holds a task set; allowed: a folder of its own", e.o.out)
+		}
 	case e.o.resume == "":
 		e.dir = filepath.Join(e.cfg.Run.Dir, "eval-"+time.Now().UTC().Format("20060102T150405")+"-"+rand.Text()[:6])
 	}

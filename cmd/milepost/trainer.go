@@ -46,7 +46,7 @@ func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, e
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute) // on a busy machine importing PyTorch alone takes minutes
 	defer cancel()
 	dial, release := t.guard(ctx) // a trainer that ends at once is not waited for
 	defer release()

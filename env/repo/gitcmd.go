@@ -31,14 +31,13 @@ func (g gitCommand) run(ctx context.Context, op string, kind milepost.Kind) ([]b
 
 // stream is run with the standard output going to w.
 func (g gitCommand) stream(ctx context.Context, op string, kind milepost.Kind, w io.Writer) error {
-	fixed := []string{"-c", "safe.directory=*", "-c", "core.autocrlf=false", "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}
-	cmd := exec.CommandContext(ctx, "git", append(fixed, g.args...)...)
+	cmd := Git(ctx, g.args...)
 	cmd.Dir = g.dir
 	cmd.Stdin = g.stdin
 	cmd.Stdout = w
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	cmd.Env = append(append(cleanEnv(), "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none"), g.env...)
+	cmd.Env = append(cmd.Env, g.env...)
 	err := cmd.Run()
 	if err == nil {
 		return nil
@@ -54,6 +53,15 @@ func (g gitCommand) stream(ctx context.Context, op string, kind milepost.Kind, w
 		kind = milepost.KindUnavailable
 	}
 	return milepost.E(op, kind, "git %s: %w: %s", g.args[0], err, words)
+}
+
+// Git is a git command for a repository of which nothing is trusted: it reads no configuration but the repository's own,
+// whoever owns it, runs no hook and no monitor, fetches nothing, and its output is in no language of the user's.
+func Git(ctx context.Context, args ...string) *exec.Cmd {
+	fixed := []string{"-c", "safe.directory=*", "-c", "core.autocrlf=false", "-c", "core.hooksPath=" + os.DevNull, "-c", "core.fsmonitor=false", "-c", "gc.auto=0"}
+	cmd := exec.CommandContext(ctx, "git", append(fixed, args...)...)
+	cmd.Env = append(cleanEnv(), "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none")
+	return cmd
 }
 
 func cleanEnv() []string {
