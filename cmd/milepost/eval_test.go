@@ -255,7 +255,7 @@ func TestEvalNamesWhatIsWrong(t *testing.T) {
 		"-k 5: there are 1 attempts at each task; allowed are 1 to 1": {append(idle, "-k", "1,5"), exitUsage},
 		"prices.output: missing":                                        {append(idle, "--set", "eval.prices.input=3"), exitUsage},
 		"holds an evaluation; go on with it by --resume":                {append(idle, "--out", dir), exitFailed},
-		"holds a task set; allowed: a folder of its own":                {append(idle, "--out", set), exitFailed},
+		"holds a task set; allowed: a folder of its own":                {append(idle, "--out", set), exitUsage},
 		"this is the folder of another evaluation: dataset.fingerprint": {[]string{"eval", "--resume", dir, "--tasks", other}, exitFailed},
 		`model: "script-idle", now "script-reference"`:                  {[]string{"eval", "--resume", dir, "--script", "reference"}, exitFailed},
 		"holds no evaluation: eval.json is not there":                   {[]string{"eval", "--resume", set}, exitFailed},
