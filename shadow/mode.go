@@ -32,10 +32,10 @@ func NewSync(p *Prober, bound time.Duration) *SyncProber { return &SyncProber{p,
 // Publish publishes r and, for a step, returns once its probe is final or the bound has passed (which is no error: the
 // barrier decides on late probes). Errors: as [Prober.Publish], and KindCanceled.
 func (s *SyncProber) Publish(ctx context.Context, r milepost.ProbeRequest) error {
+	began := s.p.opts.now() // the agent waits from here on; a probe may be done before Publish returns
 	if err := s.p.Publish(ctx, r); err != nil || r.Kind != milepost.ProbeStep {
 		return err
 	}
-	began := s.p.opts.now()
 	s.p.await(ctx, []string{r.ID}, s.bound)
 	s.p.mu.Lock()
 	s.p.book.stats.BarrierWait += s.p.opts.now().Sub(began)
