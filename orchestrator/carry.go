@@ -44,58 +44,54 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 	if err != nil {
 		return completion{err: milepost.Wrap("orchestrator: episode", milepost.KindInternal, err)}
 	}
-	return completion{episode: ep, event: Event{Type: EventEpisodeEnded, Episode: ep.ID, Status: ep.Status}}
+	e := Event{Type: EventEpisodeEnded, Episode: ep.ID, Status: ep.Status}
+	if spec.Purpose == PurposeTrain && r.cfg.Mode == ModeAsync {
+		e.Oldest, e.Newest = versionsOf(ep)
+	}
+	return completion{episode: ep, event: e}
 }
 
 // outage is an error where c is the last episode of a batch of which infrastructure left nothing, or, under dynamic
-// sampling, the last of a batch's worth of episodes in a row that it lost: replacing these would go on until max_groups.
+// sampling and in mode async, the last of an update's worth of episodes in a row that it lost: replacing these would go on
+// until max_groups.
 // It is not journaled: the run stops instead of passing over update after update, and when resumed tries this episode
 // again.
 func (r *Runner) outage(c completion) error {
+	b := r.batches[r.batchOf(c.command)]
 	switch {
 	case c.episode.Status == milepost.EpisodeCancelled && c.command.Episode.Purpose == PurposeTrain:
 		return nil // nobody needs it
 	case !lost(c.episode.Status):
-		r.lostInARow = 0
+		b.lostInARow = 0
 		return nil
 	case c.command.Episode.Retry < r.cfg.MaxRetries:
 		return nil
 	}
-	r.lostInARow++
+	b.lostInARow++
 	done, total := r.machine.Progress()
+	update := r.cfg.GroupsPerUpdate * r.cfg.GroupSize
 	if r.machine.Phase() == PhaseRolling {
-		total = min(total, r.cfg.GroupsPerUpdate*r.cfg.GroupSize) // not those that were begun in their place
+		total = min(total, update) // not those that were begun in their place
 	}
-	left := false
-	for _, d := range r.ended {
+	left := b.name == untakenBatch // goes on from update to update
+	for _, d := range b.ended {
 		left = left || !d.lost
 	}
-	what := "every episode of " + r.batch + " was"
+	what := "every episode of " + b.name + " was"
 	switch {
 	case !left && done+1 >= total:
-	case r.machine.Phase() == PhaseRolling && r.lostInARow >= total:
-		what = fmt.Sprintf("%d episodes of %s in a row were", r.lostInARow, r.batch)
+	case r.machine.Phase() == PhaseRolling && b.lostInARow >= total, b.name == untakenBatch && b.lostInARow >= update:
+		what = fmt.Sprintf("%d episodes of %s in a row were", b.lostInARow, b.name)
 	default:
 		return nil
 	}
 	return milepost.E("orchestrator: episode", milepost.KindUnavailable, "%s lost to infrastructure, at last %s: %s", what, c.episode.ID, c.episode.Error)
 }
 
-// collect returns the episodes of the specs in their order.
-func (r *Runner) collect(specs []EpisodeSpec) ([]*milepost.Episode, error) {
-	out := make([]*milepost.Episode, len(specs))
-	for i, s := range specs {
-		d := r.ended[s.ID]
-		if d == nil {
-			return nil, milepost.E("orchestrator: collect", milepost.KindCorrupt, "episode %s is journaled but not in %s", s.ID, r.folder.Path("episodes", batchFile(r.batch)+".part"))
-		}
-		out[i] = d.record.Episode
-	}
-	return out, nil
-}
-
 // runTrain does the update step, and the checkpoint and the export of the new weights.
 func (r *Runner) runTrain(ctx context.Context, c Command) completion {
+	r.learner.Lock()
+	defer r.learner.Unlock()
 	u, start := c.Update, r.deps.Now()
 	metrics, err := r.deps.Learner.Update(ctx, u, r.folder.Path(c.Batch), c.SHA256)
 	if milepost.KindOf(err) == milepost.KindInternal { // a guard, or numbers that are not finite
@@ -143,6 +139,8 @@ func replaceDir(dir string, write func(string) error) error {
 
 // runPush serves the weights of a version.
 func (r *Runner) runPush(ctx context.Context, version int32, load bool) completion {
+	r.learner.Lock() // for the canary
+	defer r.learner.Unlock()
 	metrics, err := r.push(ctx, version, load)
 	if err == nil && !load { // the best weights, pushed again at the end, leave the figures of their first push
 		err = r.recordMetrics(int(version), metrics)
@@ -209,7 +207,7 @@ func (r *Runner) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.outstandingPush() {
+	if r.outstandingPush() && r.machine.Phase() != PhaseAsync { // there episodes are under way beside it
 		return nil
 	}
 	_, err = r.push(ctx, int32(lineage.update), false)

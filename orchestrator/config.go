@@ -9,6 +9,10 @@ import (
 
 // Config is the schedule of a run: how much is sampled, when it is evaluated, when it ends.
 type Config struct {
+	// Mode is sync (generation, barrier, update, push, in turn) or async (rollouts go on meanwhile; section async).
+	Mode  string `yaml:"mode"`
+	Async Async  `yaml:"async"` // bounds the staleness of what mode async trains on
+
 	GroupsPerUpdate int `yaml:"groups_per_update"` // tasks sampled for one update; with sampling.replace, groups that train
 	GroupSize       int `yaml:"group_size"`        // episodes of each
 	Concurrency     int `yaml:"concurrency"`       // episodes under way at once
@@ -51,6 +55,7 @@ const (
 // DefaultConfig returns the schedule of the paper's bug-repair runs (SWE-MILE, arXiv 2609.32631: 16 rollouts by 12 groups).
 func DefaultConfig() Config {
 	return Config{
+		Mode: ModeSync, Async: DefaultAsync(),
 		GroupsPerUpdate: 12, GroupSize: 16, Concurrency: 32, MaxRetries: 2,
 		MaxUpdates: 200, EvalEvery: 10, EvalSamples: 4, ValidationSamples: 1, EvalBefore: true, Final: FinalBest,
 		Sampling: credit.PlainSampling(), Curriculum: DefaultCurriculum(), Barrier: 2 * time.Minute, CheckpointEvery: 1, Retention: DefaultRetention(),
@@ -60,6 +65,12 @@ func DefaultConfig() Config {
 // Validate names the first field that is out of range and what is allowed.
 func (c Config) Validate() error {
 	const op = "orchestrator: schedule"
+	if c.Mode != ModeSync && c.Mode != ModeAsync {
+		return milepost.E(op, milepost.KindInvalid, "schedule.mode is %q; allowed: sync, async", c.Mode)
+	}
+	if err := c.Async.Validate(); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name     string
 		got, min int

@@ -18,6 +18,7 @@ const (
 	EventFinalised    EventType = "finalised"     // a batch has its probes and credit and is on disk
 	EventTrained      EventType = "trained"       // the update step is done
 	EventPushed       EventType = "pushed"        // the servers have the weights and the canary agreed
+	EventClosed       EventType = "closed"        // what no update of an asynchronous run took is on disk
 )
 
 // Event is one fact that the machine reacts to. It is small: episodes and batches lie in the run folder.
@@ -28,6 +29,8 @@ type Event struct {
 	Epoch   uint64                 `json:"epoch,omitempty"`   // started
 	Episode string                 `json:"episode,omitempty"` // episode_ended
 	Status  milepost.EpisodeStatus `json:"status,omitempty"`  // episode_ended
+	Oldest  int32                  `json:"oldest,omitempty"`  // episode_ended, training in mode async: least version that sampled a trained token, -1 for none
+	Newest  int32                  `json:"newest,omitempty"`  // episode_ended, training in mode async: greatest such version, -1 for none
 	Eval    string                 `json:"eval,omitempty"`    // evaluated: name of the evaluation
 	Rate    float64                `json:"rate,omitempty"`    // evaluated, group_judged: resolved share, in [0,1]
 	Graded  int                    `json:"graded,omitempty"`  // evaluated, group_judged: episodes with a verdict
@@ -38,7 +41,7 @@ type Event struct {
 
 	Update int        `json:"update,omitempty"` // finalised, trained: index from 1
 	Rows   int        `json:"rows,omitempty"`   // finalised: training sequences; 0 = the update is skipped
-	Tokens int64      `json:"tokens,omitempty"` // finalised: tokens sampled for the batch, dropped and cancelled groups included
+	Tokens int64      `json:"tokens,omitempty"` // finalised, closed: tokens sampled for the batch, dropped and cancelled groups included
 	Batch  string     `json:"batch,omitempty"`  // finalised: path within the run folder
 	SHA256 string     `json:"sha256,omitempty"` // finalised: of the batch file
 	Rates  []TaskRate `json:"rates,omitempty"`  // finalised, without dynamic sampling: how each group ended, in their order
@@ -62,7 +65,7 @@ type EpisodeSpec struct {
 	Retry   int     `json:"retry"`
 	Seed    int64   `json:"seed"`
 	Purpose Purpose `json:"purpose"` // train, or the name of the evaluation
-	Update  int     `json:"update"`  // for train: index of the update, from 1
+	Update  int     `json:"update"`  // for train: index of the update, from 1; 0 in mode async, where it is not known yet
 }
 
 // CommandType names what the runner is asked to do.
@@ -77,6 +80,7 @@ const (
 	CommandFinalise CommandType = "finalise" // barrier, credit, batch
 	CommandTrain    CommandType = "train"
 	CommandPush     CommandType = "push"
+	CommandClose    CommandType = "close" // store the episodes that no update of an asynchronous run took
 	CommandStop     CommandType = "stop"
 )
 
@@ -86,13 +90,14 @@ type Command struct {
 	Episode  EpisodeSpec   // episode
 	Eval     string        // evaluate
 	Group    string        // judge
-	Episodes []EpisodeSpec // evaluate, judge, finalise: the specs whose episodes count (last retry of each), in order
-	Sampling *Sampled      // finalise: what dynamic sampling made of each group; nil where it is off
+	Episodes []EpisodeSpec // evaluate, judge, finalise, close: the specs whose episodes count (last retry of each), in order
+	Sampling *Sampled      // finalise, close: what became of each group; nil where groups are not judged one by one
 	Keys     []string      // cancel: of the commands to end
 	// Cancelled marks an outstanding episode or judge command that nobody needs any more: a resumed run answers it as
 	// cancelled and does not begin it.
 	Cancelled bool
 	Update    int    // finalise, train
+	Base      int32  // finalise, in mode async: version of the weights that the update starts from
 	Version   int32  // push: version to serve; its weights are those of the update of that number
 	Batch     string // train: path of the batch within the run folder
 	SHA256    string // train: of the batch file
@@ -107,6 +112,8 @@ func (c Command) Key() string {
 		return "episode " + c.Episode.ID
 	case CommandEvaluate:
 		return "evaluate " + c.Eval
+	case CommandClose:
+		return string(CommandClose)
 	case CommandJudge:
 		return judgeKey(c.Group)
 	case CommandPush:

@@ -70,11 +70,7 @@ func fillProbes(ctx context.Context, probes Probes, eps []*milepost.Episode, bou
 }
 
 // runEvaluate waits for the verdicts of an evaluation and stores it.
-func (r *Runner) runEvaluate(ctx context.Context, c Command) completion {
-	eps, err := r.collect(c.Episodes)
-	if err != nil {
-		return completion{err: err}
-	}
+func (r *Runner) runEvaluate(ctx context.Context, c Command, eps []*milepost.Episode) completion {
 	if err := fillProbes(ctx, r.deps.Probes, eps, r.cfg.Barrier); err != nil {
 		return completion{err: err}
 	}
@@ -99,18 +95,14 @@ func (r *Runner) runEvaluate(ctx context.Context, c Command) completion {
 }
 
 // runFinalise is the barrier of an update: probes, verdicts, credit, batch.
-func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
-	rolled := r.deps.Now()
-	eps, err := r.collect(c.Episodes)
-	if err != nil {
-		return completion{err: err}
-	}
-	cancelSurplus(eps, c.Sampling)
+func (r *Runner) runFinalise(ctx context.Context, c Command, g given) completion {
+	rolled, eps := r.deps.Now(), g.episodes()
+	cancelGivenUp(eps, c.Sampling)
 	if err := fillProbes(ctx, r.deps.Probes, eps, r.cfg.Barrier); err != nil {
 		return completion{err: err}
 	}
 	barrier := r.deps.Now().Sub(rolled)
-	inputs, err := r.inputsOf(ctx, c, eps)
+	inputs, err := r.inputsOf(ctx, c, g)
 	if err != nil {
 		return completion{err: err}
 	}
@@ -119,6 +111,13 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 		return completion{err: err}
 	}
 	records, rows := r.batchRows(inputs, assigned, keep, c.Sampling)
+	var old aged
+	if r.cfg.Mode == ModeAsync {
+		if old, err = r.cfg.Async.age(rows, c.Base); err != nil {
+			return completion{err: err}
+		}
+		rows = old.rows
+	}
 	e := Event{Type: EventFinalised, Update: c.Update, Rows: len(rows), Tokens: sampledTokens(eps)}
 	if c.Sampling == nil {
 		e.Rates = taskRates(eps)
@@ -134,12 +133,15 @@ func (r *Runner) runFinalise(ctx context.Context, c Command) completion {
 	}
 	metrics := batchMetrics(records)
 	samplingMetrics(metrics, c.Sampling)
-	metrics["time_rollout_s"] = rolled.Sub(r.rollStart).Seconds()
+	if r.cfg.Mode == ModeAsync {
+		old.metrics(metrics, c.Sampling)
+	}
+	metrics["time_rollout_s"] = rolled.Sub(g.since).Seconds()
 	metrics["time_barrier_s"] = barrier.Seconds()
 	if asking > 0 {
 		metrics["time_values_s"] = asking.Seconds()
 	}
-	probeMetrics(metrics, r.before, r.deps.Probes.Stats())
+	probeMetrics(metrics, g.before, r.deps.Probes.Stats())
 	if err := r.recordMetrics(c.Update, metrics); err != nil {
 		return completion{err: err}
 	}
@@ -206,8 +208,8 @@ func (r *Runner) batchRows(inputs []credit.Input, assigned credit.Result, keep m
 		ep := in.Episode
 		rec := EpisodeRecord{Episode: ep, Purpose: PurposeTrain, Credit: &credits[i], Baseline: in.Baseline, Values: narrow(in.Values)}
 		switch {
-		case sampled.surplus(ep.Group):
-			rec.Dropped = "group cancelled: enough were kept"
+		case sampled.givenUp(ep.Group) != "":
+			rec.Dropped = sampled.givenUp(ep.Group)
 		case credits[i].Excluded:
 			rec.Dropped = string(ep.Status)
 		case !keep[ep.Group]:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -103,6 +104,9 @@ func (h *History) take(e Event) {
 		h.Pushed = append(h.Pushed, e.Version)
 	case EventEvaluated:
 		e.Update = h.Updates
+		if n, err := strconv.Atoi(strings.TrimPrefix(e.Eval, validationPrefix)); err == nil {
+			e.Update = n // in mode async a later update may be finalised meanwhile
+		}
 		h.Evals = append(h.Evals, e)
 		if strings.HasPrefix(e.Eval, validationPrefix) && e.Graded > 0 && e.Rate > h.BestRate {
 			h.Best, h.BestRate = h.Served(), e.Rate

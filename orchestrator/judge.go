@@ -16,7 +16,7 @@ import (
 // decisions are the machine's (sampling.go).
 
 // errUnwanted is why the context of a cancelled command ended, in contrast to a run that stops.
-var errUnwanted = errors.New("enough groups are kept without it")
+var errUnwanted = errors.New("the run does not need it any more")
 
 // unwanted reports whether a command's context ended because the machine cancelled it.
 func unwanted(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errUnwanted) }
@@ -60,9 +60,9 @@ func cancelled(spec EpisodeSpec, ep *milepost.Episode) completion {
 
 // keep stores what a command came to before its event is journaled: an ended episode, or a judged group.
 func (r *Runner) keep(c completion) error {
-	records := c.judged
+	records, b := c.judged, r.batches[r.batchOf(c.command)]
 	if c.episode != nil {
-		if c.episode.Status == milepost.EpisodeCancelled && r.ended[c.episode.ID] != nil {
+		if c.episode.Status == milepost.EpisodeCancelled && b.ended[c.episode.ID] != nil {
 			return nil // a crash came between storing and journaling it; what is there has its tokens
 		}
 		records = []EpisodeRecord{{Episode: c.episode, Purpose: c.command.Episode.Purpose}}
@@ -70,21 +70,13 @@ func (r *Runner) keep(c completion) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if err := r.part.add(records...); err != nil {
+	if err := b.part.add(records...); err != nil {
 		return err
 	}
 	for _, rec := range records {
-		r.ended[rec.Episode.ID] = doneOf(rec)
+		b.ended[rec.Episode.ID] = doneOf(rec)
 	}
 	return nil
-}
-
-// groupOf returns the episodes that a judge command judges. It is called by the loop, which owns the map of them.
-func (r *Runner) groupOf(c Command) ([]*milepost.Episode, error) {
-	if c.Type != CommandJudge {
-		return nil, nil
-	}
-	return r.collect(c.Episodes)
 }
 
 // runJudge waits for the probes of one ended group, computes its credit and says whether it is worth an update. Group
@@ -145,10 +137,10 @@ func (r *Runner) groupInputs(ctx context.Context, eps []*milepost.Episode) ([]cr
 	return inputs, nil
 }
 
-// cancelSurplus gives every episode of a cancelled group that status, whatever it had come to: it is in no statistic.
-func cancelSurplus(eps []*milepost.Episode, sampled *Sampled) {
+// cancelGivenUp gives every episode of a cancelled group that status, whatever it had come to: it is in no statistic.
+func cancelGivenUp(eps []*milepost.Episode, sampled *Sampled) {
 	for _, ep := range eps {
-		if sampled.surplus(ep.Group) && ep.Status != milepost.EpisodeInfra {
+		if sampled.givenUp(ep.Group) != "" && ep.Status != milepost.EpisodeInfra {
 			ep.Status = milepost.EpisodeCancelled
 		}
 	}
@@ -156,13 +148,13 @@ func cancelSurplus(eps []*milepost.Episode, sampled *Sampled) {
 
 // inputsOf returns the inputs of a batch: under dynamic sampling as its groups were judged, so that a group that was
 // kept stays so.
-func (r *Runner) inputsOf(ctx context.Context, c Command, eps []*milepost.Episode) ([]credit.Input, error) {
+func (r *Runner) inputsOf(ctx context.Context, c Command, g given) ([]credit.Input, error) {
 	if c.Sampling == nil {
-		return r.inputs(ctx, eps)
+		return r.inputs(ctx, g.episodes())
 	}
-	inputs := make([]credit.Input, len(eps))
-	for i, ep := range eps {
-		inputs[i] = r.ended[ep.ID].record.Input(r.tasks[ep.Task])
+	inputs := make([]credit.Input, len(g.records))
+	for i, rec := range g.records {
+		inputs[i] = rec.Input(r.tasks[rec.Episode.Task])
 	}
 	return inputs, nil
 }
@@ -219,8 +211,18 @@ func (s *Sampled) kept() map[string]bool {
 	return out
 }
 
-// surplus reports whether a group was cancelled; never without dynamic sampling.
-func (s *Sampled) surplus(group string) bool { return s != nil && s.Fates[group] == FateSurplus }
+// givenUp says why a group was cancelled, "" where it was not; it never was without dynamic sampling.
+func (s *Sampled) givenUp(group string) string {
+	switch {
+	case s == nil:
+		return ""
+	case s.Fates[group] == FateSurplus:
+		return "group cancelled: enough were kept"
+	case s.Fates[group] == FateStale:
+		return "group cancelled: older than schedule.async.max_staleness"
+	}
+	return ""
+}
 
 // samplingMetrics adds what dynamic sampling came to; nothing without it.
 func samplingMetrics(into map[string]float64, s *Sampled) {
@@ -230,7 +232,9 @@ func samplingMetrics(into map[string]float64, s *Sampled) {
 	into["groups_sampled"] = float64(len(s.Fates))
 	into["groups_rejected"] = float64(s.count(FateRejected))
 	into["groups_cancelled"] = float64(s.count(FateSurplus))
-	into["sampling_rounds"] = float64(s.Rounds)
+	if s.Rounds > 0 { // in mode async there are none
+		into["sampling_rounds"] = float64(s.Rounds)
+	}
 	into["tasks_retired"] = float64(s.Retired)
 }
 

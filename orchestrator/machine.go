@@ -27,6 +27,8 @@ const (
 	PhaseTraining   Phase = "updating"
 	PhasePushing    Phase = "pushing weights"
 	PhaseValidating Phase = "validating"
+	PhaseAsync      Phase = "rolling out and updating" // mode async: the whole of training, validations included
+	PhaseDraining   Phase = "ending rollouts"          // mode async: what no update needs any more
 	PhaseBest       Phase = "pushing the best weights"
 	PhaseAfter      Phase = "evaluating after"
 	PhaseDone       Phase = "done"
@@ -42,15 +44,21 @@ const (
 type slot struct {
 	spec  EpisodeSpec
 	ended bool
-	group *group // under dynamic sampling, else nil
+	group *group // under dynamic sampling and in mode async, else nil
+
+	// In mode async, async.go:
+	waiting        bool  // not dispatched yet
+	oldest, newest int32 // versions of its trained tokens; while it is under way oldest is the version at its dispatch
 }
 
-// Machine is the pure core of a synchronous run: generation, barrier, update, push, and evaluation around them.
+// Machine is the pure core of a run: generation, barrier, update, push, and evaluation around them; in mode async
+// generation goes on beside the others (async.go).
 //
 // Invariants, held by the tests over random interleavings: every dispatched episode ends exactly once or is retried
 // under a new id; a batch is finalised once, trained once, and only after each of its episodes ended; weights are
 // pushed before anything is sampled after an update; nothing is outstanding in phase done; an event that answers no
-// outstanding command is refused and changes nothing. Those of dynamic sampling stand in sampling.go.
+// outstanding command is refused and changes nothing. Those of dynamic sampling stand in sampling.go, those of mode async, in
+// which an update takes only some of the groups and sampling does not stop for it, in async.go.
 type Machine struct {
 	cfg   Config
 	tasks Tasks
@@ -65,6 +73,7 @@ type Machine struct {
 	outstanding map[string]Command
 	draw        draw
 	sampling    sampling
+	async       async
 
 	bestVersion int32
 	bestRate    float64
@@ -110,14 +119,35 @@ func (m *Machine) Best() (int32, float64) { return m.bestVersion, m.bestRate }
 // Epoch returns the number of times the run was started.
 func (m *Machine) Epoch() uint64 { return m.epoch }
 
-// Progress returns how many episodes of the current batch have ended for good, and how many there are.
+// Progress returns how many episodes of the current batch have ended for good, and how many there are. In mode async the
+// batch is the evaluation under way or else what no update has taken.
 func (m *Machine) Progress() (done, total int) {
-	for _, s := range m.slots {
+	slots := m.slots
+	if m.phase == PhaseAsync && !m.evaluating() {
+		slots = m.groupSlots()
+	}
+	for _, s := range slots {
 		if s.ended {
 			done++
 		}
 	}
-	return done, len(m.slots)
+	return done, len(slots)
+}
+
+// groupSlots are the slots of the groups that no update has taken.
+func (m *Machine) groupSlots() []*slot {
+	var out []*slot
+	for _, g := range m.sampling.groups {
+		out = append(out, g.slots...)
+	}
+	return out
+}
+
+// enter makes the phase the given one; that of an asynchronous run's training stays.
+func (m *Machine) enter(p Phase) {
+	if m.phase != PhaseAsync {
+		m.phase = p
+	}
 }
 
 // Outstanding returns the commands that no event has answered yet, ordered by key: what a resumed run does first.
@@ -139,6 +169,7 @@ func (m *Machine) Step(e Event) ([]Command, error) {
 		if m.phase == PhaseIdle {
 			return m.begin(e), nil
 		}
+		m.restarted()
 		return nil, nil
 	case EventEpisodeEnded:
 		return m.episodeEnded(e)
@@ -161,13 +192,18 @@ func (m *Machine) Step(e Event) ([]Command, error) {
 		if err := m.answer(updateKey(CommandTrain, e.Update)); err != nil {
 			return nil, err
 		}
-		m.phase = PhasePushing
+		m.enter(PhasePushing)
 		return m.issue(Command{Type: CommandPush, Version: int32(m.update)}), nil
 	case EventPushed:
 		if err := m.answer(pushKey(e.Version)); err != nil {
 			return nil, err
 		}
 		return m.pushed(e), nil
+	case EventClosed:
+		if err := m.answer(string(CommandClose)); err != nil {
+			return nil, err
+		}
+		return m.closed(e), nil
 	}
 	return nil, milepost.E("orchestrator: step", milepost.KindInvalid, "event type %q is unknown", e.Type)
 }

@@ -29,21 +29,32 @@ func openPart(folder *Folder, batch string) (*partFile, []EpisodeRecord, error) 
 	}
 	records, torn := decodeRecords(bytes.NewReader(old))
 	if torn != nil {
-		var whole bytes.Buffer
-		for _, r := range records {
-			if err := encodeRecords(&whole, r); err != nil {
-				return nil, nil, err
-			}
-		}
-		if err := folder.writeFile("episodes/"+batchFile(batch)+".part", whole.Bytes()); err != nil {
+		if err := folder.writePart(batch, records); err != nil {
 			return nil, nil, err
 		}
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	p, err := reopenPart(folder, batch)
+	return p, records, err
+}
+
+// reopenPart opens the growing file of a batch behind its last record.
+func reopenPart(folder *Folder, batch string) (*partFile, error) {
+	f, err := os.OpenFile(folder.Path("episodes", batchFile(batch)+".part"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+		return nil, milepost.Wrap("orchestrator: open episodes", milepost.KindUnavailable, err)
 	}
-	return &partFile{f: f}, records, nil
+	return &partFile{f: f}, nil
+}
+
+// writePart replaces the growing file of a batch, which must not be open, by one of the given records.
+func (f *Folder) writePart(batch string, records []EpisodeRecord) error {
+	var whole bytes.Buffer
+	for _, r := range records {
+		if err := encodeRecords(&whole, r); err != nil {
+			return err
+		}
+	}
+	return f.writeFile("episodes/"+batchFile(batch)+".part", whole.Bytes())
 }
 
 // add stores an episode, or those of a judged group; after an error nothing of them is in the file.

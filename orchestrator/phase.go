@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"slices"
 
 	milepost "github.com/milepost-rl/milepost"
 )
@@ -27,7 +28,7 @@ func (m *Machine) validateOrRoll(e Event) []Command {
 }
 
 func (m *Machine) validate() []Command {
-	m.phase = PhaseValidating
+	m.enter(PhaseValidating)
 	return m.evaluate(validationName(m.update), m.tasks.Validation, m.cfg.ValidationSamples)
 }
 
@@ -54,8 +55,11 @@ func evalSeedName(name string) string {
 	return "validation"
 }
 
-// roll dispatches the groups of the next update, or ends the run by a stated rule.
+// roll dispatches the groups of the next update, or ends the run by a stated rule. Mode async goes on as it can.
 func (m *Machine) roll(e Event) []Command {
+	if m.cfg.Mode == ModeAsync {
+		return m.goOn(e)
+	}
 	if reason := m.stopRule(e); reason != "" {
 		return m.finish(reason)
 	}
@@ -72,7 +76,7 @@ func (m *Machine) roll(e Event) []Command {
 	return m.dispatch(specs)
 }
 
-// nextOf draws a task without dynamic sampling. Shares keep an update from using a task twice while there is another; the
+// nextOf draws a task without dynamic sampling, or in mode async. Shares keep an update from using a task twice while there is another; the
 // plain permutation goes on where it is.
 func (m *Machine) nextOf() string {
 	if !m.weighted() {
@@ -110,7 +114,7 @@ func (m *Machine) stopRule(e Event) string {
 		return fmt.Sprintf("max_tokens: %d of %d sampled tokens are used", m.tokens, m.cfg.MaxTokens)
 	case m.cfg.Patience > 0 && m.sinceBest >= m.cfg.Patience:
 		return fmt.Sprintf("patience: %d validations without a better rate than %.3f", m.sinceBest, m.bestRate)
-	case m.tasksLeft() == 0:
+	case m.tasksLeft() == 0 && !m.pending():
 		return m.noTasks()
 	}
 	return ""
@@ -132,28 +136,53 @@ func (m *Machine) episodeEnded(e Event) ([]Command, error) {
 	if err := m.answer("episode " + e.Episode); err != nil {
 		return nil, err
 	}
-	open := 0
 	var retry []Command
+	s := m.slotOf(e.Episode)
+	switch {
+	case lost(e.Status) && s.spec.Retry < m.cfg.MaxRetries && s.group.needed():
+		s.spec, s.oldest = retried(s.spec), m.version
+		retry = m.issue(Command{Type: CommandEpisode, Episode: s.spec})
+	case lost(e.Status):
+		s.ended, s.oldest, s.newest = true, noVersion, noVersion
+	default:
+		s.ended, s.oldest, s.newest = true, e.Oldest, e.Newest
+	}
+	switch {
+	case s.group != nil && m.cfg.Mode == ModeAsync:
+		return append(retry, m.asyncEpisodeEnded(s.group, e)...), nil
+	case s.group != nil:
+		return append(retry, m.groupEpisodeEnded(s.group)...), nil
+	case !allEnded(m.slots):
+		return m.besides(retry, e), nil
+	}
+	return m.besides(m.batchEnded(), e), nil
+}
+
+// besides adds to commands what mode async does beside an evaluation, whose ended episodes leave room for others.
+func (m *Machine) besides(cs []Command, e Event) []Command {
+	if m.phase == PhaseAsync {
+		return append(cs, m.goOn(e)...)
+	}
+	return cs
+}
+
+// slotOf returns the slot of an episode under way.
+func (m *Machine) slotOf(id string) *slot {
 	for _, s := range m.slots {
-		if s.spec.ID == e.Episode {
-			if lost(e.Status) && s.spec.Retry < m.cfg.MaxRetries && s.group.needed() {
-				s.spec = retried(s.spec)
-				retry = append(retry, Command{Type: CommandEpisode, Episode: s.spec})
-			} else {
-				s.ended = true
-			}
-			if s.group != nil {
-				return append(m.issue(retry...), m.groupEpisodeEnded(s.group)...), nil
-			}
-		}
-		if !s.ended {
-			open++
+		if s.spec.ID == id {
+			return s
 		}
 	}
-	if open > 0 {
-		return m.issue(retry...), nil
+	for _, s := range m.groupSlots() {
+		if s.spec.ID == id {
+			return s
+		}
 	}
-	return m.batchEnded(), nil
+	return nil
+}
+
+func allEnded(slots []*slot) bool {
+	return !slices.ContainsFunc(slots, func(s *slot) bool { return !s.ended })
 }
 
 // lost reports whether infrastructure, not the policy, ended an episode.
@@ -187,10 +216,19 @@ func (m *Machine) finalised(e Event) []Command {
 	for _, k := range e.Rates {
 		m.measure(k.Task, float64(k.Graded), float64(k.Passed))
 	}
-	if e.Rows == 0 {
+	switch {
+	case m.phase == PhaseAsync && m.evaluating():
+		m.async.held = &e
+		return m.goOn(e)
+	case e.Rows == 0:
 		return m.afterUpdate(e)
 	}
-	m.phase = PhaseTraining
+	return m.learn(e)
+}
+
+// learn makes the update step on a finalised batch.
+func (m *Machine) learn(e Event) []Command {
+	m.enter(PhaseTraining)
 	return m.issue(Command{Type: CommandTrain, Update: m.update, Batch: e.Batch, SHA256: e.SHA256})
 }
 
@@ -208,13 +246,15 @@ func (m *Machine) evaluateAfter() []Command {
 }
 
 func (m *Machine) afterUpdate(e Event) []Command {
-	if m.cfg.EvalEvery > 0 && len(m.tasks.Validation) > 0 && m.update%m.cfg.EvalEvery == 0 {
-		return m.validate()
+	m.async.busy, m.async.taken = false, 0
+	if m.cfg.EvalEvery == 0 || len(m.tasks.Validation) == 0 || m.update%m.cfg.EvalEvery != 0 {
+		return m.roll(e)
 	}
-	return m.roll(e)
+	return m.besides(m.validate(), e)
 }
 
 func (m *Machine) evaluated(e Event) []Command {
+	m.evalName = ""
 	switch m.phase {
 	case PhaseBefore:
 		return m.validateOrRoll(e)

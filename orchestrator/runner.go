@@ -15,10 +15,10 @@ import (
 
 // Runner carries out the machine's commands and journals what comes of them.
 //
-// Invariants: one goroutine (Run's) owns the machine and the batch; every other goroutine only sends completions to
+// Invariants: one goroutine (Run's) owns the machine and the batches; every other goroutine only sends completions to
 // it. An event is journaled before the machine sees it. A command that fails stops the run, which can then be resumed:
 // the command is still outstanding. An episode that ends because the run is stopping is not journaled, so it is run
-// again; one that ends because dynamic sampling cancelled it is, with status cancelled. A judged group is on disk, with
+// again; one that ends because the machine cancelled it is, with status cancelled. A judged group is on disk, with
 // probes, baseline and credit, before its event is journaled. No goroutine outlives Run.
 type Runner struct {
 	cfg     Config
@@ -33,30 +33,14 @@ type Runner struct {
 	active0 float64 // active seconds of earlier epochs
 	phaseAt time.Time
 
-	batch  string                  // batch that part belongs to
-	part   *partFile               //
-	ended  map[string]*episodeDone // ended episodes of the batch by id
-	before map[string]float64      // probe totals when the batch began
-
-	lostInARow int // episodes of the batch that infrastructure lost for good since the last that it did not
-	rollStart  time.Time
+	batches map[string]*batch // under way, by name
 
 	cancels     map[string]context.CancelCauseFunc // of the commands under way, by key; the loop's own
 	completions chan completion
 	slots       chan struct{}
 	wg          sync.WaitGroup
-	valuing     sync.Mutex // one call of Valuer at a time
+	learner     sync.Mutex // the trainer takes one call at a time
 	stopReason  string
-}
-
-// episodeDone is an ended episode. What record points to belongs to the command that was given it; the loop reads lost.
-type episodeDone struct {
-	record EpisodeRecord
-	lost   bool // infrastructure had ended it
-}
-
-func doneOf(r EpisodeRecord) *episodeDone {
-	return &episodeDone{record: r, lost: lost(r.Episode.Status)}
 }
 
 // completion is what a command's goroutine sends to the loop.
@@ -80,7 +64,7 @@ func NewRunner(cfg Config, folder *Folder, seed uint64, split Tasks, tasks []*mi
 	}
 	r := &Runner{
 		cfg: cfg, folder: folder, deps: deps, engine: engine, machine: m,
-		tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion), cancels: map[string]context.CancelCauseFunc{},
+		batches: map[string]*batch{}, tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion), cancels: map[string]context.CancelCauseFunc{},
 		slots: make(chan struct{}, cfg.Concurrency),
 	}
 	for _, t := range tasks {
@@ -142,8 +126,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		r.wg.Wait()
-		if r.part != nil {
-			r.part.close()
+		for name, b := range r.batches {
+			b.part.close()
+			delete(r.batches, name)
 		}
 	}()
 	r.started = r.deps.Now()
@@ -194,6 +179,9 @@ func (r *Runner) complete(ctx context.Context, c completion) error {
 	if err != nil {
 		return err
 	}
+	if err := r.closeBatch(c.command); err != nil {
+		return err
+	}
 	if c.event.Type == EventPushed {
 		best, _ := r.machine.Best()
 		if _, err := r.folder.Collect(r.cfg.Retention, best, r.machine.Version()); err != nil {
@@ -220,7 +208,7 @@ func (r *Runner) apply(e Event) ([]Command, error) {
 
 // carryOut starts a goroutine for each command.
 func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
-	if err := r.openBatch(cs); err != nil {
+	if err := r.openBatches(cs); err != nil {
 		return err
 	}
 	for _, c := range cs {
@@ -232,7 +220,7 @@ func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
 			r.cancel(c.Keys)
 			continue
 		}
-		group, err := r.groupOf(c)
+		g, err := r.give(c)
 		if err != nil {
 			return err
 		}
@@ -240,7 +228,7 @@ func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
 		r.wg.Add(1)
 		go func() {
 			defer r.wg.Done()
-			done := r.do(own, c, group)
+			done := r.do(own, c, g)
 			done.command = c
 			select {
 			case r.completions <- done:
@@ -251,77 +239,26 @@ func (r *Runner) carryOut(ctx context.Context, cs []Command) error {
 	return nil
 }
 
-// do carries out one command under a context of its own; it runs in a goroutine of its own. group is what a judge
-// command judges.
-func (r *Runner) do(ctx context.Context, c Command, group []*milepost.Episode) completion {
+// do carries out one command under a context of its own; it runs in a goroutine of its own. g is what it works on.
+func (r *Runner) do(ctx context.Context, c Command, g given) completion {
 	switch c.Type {
 	case CommandEpisode:
 		return r.runEpisode(ctx, c.Episode)
 	case CommandJudge:
-		return r.runJudge(ctx, c, group)
+		return r.runJudge(ctx, c, g.episodes())
 	case CommandEvaluate:
-		return r.runEvaluate(ctx, c)
+		return r.runEvaluate(ctx, c, g.episodes())
 	case CommandFinalise:
-		return r.runFinalise(ctx, c)
+		return r.runFinalise(ctx, c, g)
 	case CommandTrain:
 		return r.runTrain(ctx, c)
+	case CommandClose:
+		return r.runClose(c, g)
 	case CommandPush:
 		return r.runPush(ctx, c.Version, c.Load)
 	}
 	return completion{err: milepost.E("orchestrator: run", milepost.KindInternal, "command %q is unknown", c.Type)}
 }
-
-// openBatch makes the batch of the given commands the current one, with what earlier epochs stored of it.
-func (r *Runner) openBatch(cs []Command) error {
-	name := batchOf(cs)
-	if name == "" || name == r.batch {
-		return nil
-	}
-	if r.part != nil {
-		if err := r.part.close(); err != nil {
-			return milepost.Wrap("orchestrator: open batch", milepost.KindUnavailable, err)
-		}
-	}
-	part, records, err := openPart(r.folder, name)
-	if err != nil {
-		return err
-	}
-	if len(records) == 0 {
-		// A crash between storing a finished batch and journaling it leaves only the finished file.
-		done, err := r.folder.ReadEpisodes(name)
-		if err != nil && milepost.KindOf(err) != milepost.KindNotFound {
-			return err
-		}
-		records = done
-	}
-	r.batch, r.part, r.ended, r.lostInARow = name, part, map[string]*episodeDone{}, 0
-	r.before, r.rollStart = r.deps.Probes.Stats(), r.deps.Now()
-	for _, rec := range records {
-		r.ended[rec.Episode.ID] = doneOf(rec) // a judged episode follows the one that ended
-	}
-	return nil
-}
-
-// batchOf names the batch that the commands belong to: the update or the evaluation.
-func batchOf(cs []Command) string {
-	name := ""
-	for _, c := range cs {
-		switch c.Type {
-		case CommandEpisode:
-			name = string(c.Episode.Purpose)
-			if c.Episode.Purpose == PurposeTrain {
-				name = updateBatch(c.Episode.Update)
-			}
-		case CommandEvaluate:
-			name = c.Eval
-		case CommandJudge, CommandFinalise:
-			name = updateBatch(c.Update)
-		}
-	}
-	return name
-}
-
-func updateBatch(u int) string { return fmt.Sprintf("u%04d", u) }
 
 // say tells the watcher where the run is.
 func (r *Runner) say(s Status) {

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // Dynamic sampling in the machine: groups that teach nothing are replaced, more groups than needed are dispatched at
@@ -22,7 +23,8 @@ type Fate string
 const (
 	FateKept     Fate = "kept"     // it trains
 	FateRejected Fate = "rejected" // without signal by the criterion, or lost to infrastructure
-	FateSurplus  Fate = "surplus"  // enough groups were kept before it was judged: cancelled
+	FateSurplus  Fate = "surplus"  // enough groups were kept before it was judged, or the run ended: cancelled
+	FateStale    Fate = "stale"    // mode async: it got older than max_staleness: cancelled
 )
 
 // Sampled says what dynamic sampling came to in one update.
@@ -54,16 +56,9 @@ type group struct {
 // needed reports whether lost episodes of the group are worth a retry; without dynamic sampling (nil) they always are.
 func (g *group) needed() bool { return g == nil || g.fate == "" }
 
-func (g *group) ended() bool {
-	for _, s := range g.slots {
-		if !s.ended {
-			return false
-		}
-	}
-	return true
-}
+func (g *group) ended() bool { return allEnded(g.slots) }
 
-// sampling is the state of dynamic sampling within an update.
+// sampling is the state of dynamic sampling within an update; in mode async its groups are those that no update has taken.
 type sampling struct {
 	groups []*group        // in the order of their dispatch
 	used   map[string]bool // their tasks
@@ -199,6 +194,9 @@ func (m *Machine) groupJudged(e Event) []Command {
 			}
 		}
 	}
+	if m.cfg.Mode == ModeAsync {
+		return m.goOn(e)
+	}
 	return m.goOnSampling()
 }
 
@@ -226,8 +224,14 @@ func (m *Machine) goOnSampling() []Command {
 	return m.closeSampling()
 }
 
-// cancelSurplus gives up the groups under way and marks what is outstanding of them.
+// cancelSurplus gives up the groups under way.
 func (m *Machine) cancelSurplus() []Command {
+	return m.giveUp(FateSurplus, func(g *group) bool { return g.fate == "" })
+}
+
+// giveUp lets groups meet a fate before their time: what is outstanding of them is marked and cancelled, and what was not
+// dispatched will not be.
+func (m *Machine) giveUp(fate Fate, which func(*group) bool) []Command {
 	var keys []string
 	cancel := func(key string) {
 		if c, ok := m.outstanding[key]; ok {
@@ -237,10 +241,11 @@ func (m *Machine) cancelSurplus() []Command {
 		}
 	}
 	for _, g := range m.sampling.groups {
-		if g.fate != "" {
+		if !which(g) {
 			continue
 		}
-		g.fate = FateSurplus
+		g.fate = fate
+		g.slots = slices.DeleteFunc(g.slots, func(s *slot) bool { return s.waiting })
 		for _, s := range g.slots {
 			cancel(Command{Type: CommandEpisode, Episode: s.spec}.Key())
 		}

@@ -59,8 +59,8 @@ func (r *Runner) fillValues(ctx context.Context, name string, inputs []credit.In
 	if len(rows) == 0 {
 		return nil
 	}
-	r.valuing.Lock() // groups are judged side by side, the trainer takes one call at a time
-	defer r.valuing.Unlock()
+	r.learner.Lock() // groups are judged side by side, in mode async beside an update step
+	defer r.learner.Unlock()
 	path := r.folder.Path("batches", name+".values")
 	sum, err := r.deps.Learner.WriteBatch(path, rows)
 	if err != nil {
