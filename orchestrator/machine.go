@@ -98,7 +98,7 @@ func NewMachine(cfg Config, tasks Tasks, seed uint64) (*Machine, error) {
 			return nil, milepost.E("orchestrator: new", milepost.KindInvalid, "training task %s weighs %v; allowed: a number of more than 0", tasks.Train[i], w)
 		}
 	}
-	return &Machine{cfg: cfg, tasks: tasks, seed: seed, phase: PhaseIdle, outstanding: map[string]Command{}, bestRate: -1, draw: newDraw()}, nil
+	return &Machine{cfg: cfg, tasks: tasks, seed: seed, phase: PhaseIdle, outstanding: map[string]Command{}, bestRate: -1, draw: newDraw(), sampling: sampling{used: map[string]bool{}}}, nil
 }
 
 // Phase returns the current phase.
