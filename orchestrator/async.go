@@ -283,7 +283,7 @@ func (m *Machine) drain(reason string) []Command {
 	return append(m.giveUp(FateSurplus, (*group).wanted), m.drained()...)
 }
 
-// drained goes on to the end of the run once nothing is outstanding.
+// drained has what no update took stored once nothing is outstanding; the end of the run follows.
 func (m *Machine) drained() []Command {
 	if len(m.outstanding) > 0 {
 		return nil
@@ -294,9 +294,7 @@ func (m *Machine) drained() []Command {
 		s.Fates[g.id] = g.fate
 		specs = append(specs, specsOf(g.slots)...)
 	}
-	if m.sampling.groups = nil; len(specs) == 0 {
-		return m.finish(m.stopReason)
-	}
+	m.sampling.groups = nil
 	return m.issue(Command{Type: CommandClose, Episodes: specs, Sampling: s})
 }
 

@@ -30,6 +30,7 @@ type asyncModel struct {
 	ended      map[string][2]int32 // oldest and newest; noVersion where lost
 	cancelled  map[string]bool     // keys
 	judged     map[string]Event    // by group
+	since      map[string]int      // by judged group: updates finalised by then
 	settled    map[string]string   // by group: the command that took it
 	replaced   map[string]bool     // ids that were retried
 	update     int                 // last finalised
@@ -66,7 +67,7 @@ func newAsyncModel(t *testing.T, seed uint64, seen map[string]int) *asyncModel {
 		t.Fatal(err)
 	}
 	return &asyncModel{t: t, seed: seed, rng: rng, cfg: cfg, tasks: tasks, m: m, floor: map[string]int32{}, dispatched: map[string]int{},
-		ended: map[string][2]int32{}, cancelled: map[string]bool{}, judged: map[string]Event{}, settled: map[string]string{},
+		ended: map[string][2]int32{}, cancelled: map[string]bool{}, judged: map[string]Event{}, settled: map[string]string{}, since: map[string]int{},
 		replaced: map[string]bool{}, seen: seen}
 }
 
@@ -87,7 +88,7 @@ func (a *asyncModel) step(e Event) {
 	case EventEvaluated:
 		a.busy = a.busy && !a.skipped
 	case EventGroupJudged:
-		a.judged[e.Group] = e
+		a.judged[e.Group], a.since[e.Group] = e, a.update
 	}
 	cs, err := a.m.Step(e)
 	if err != nil {
@@ -191,6 +192,9 @@ func (a *asyncModel) finalise(c Command) {
 		a.seen[string(fate)]++
 		if fate != FateKept {
 			continue
+		}
+		if waited := a.update - a.since[g]; waited > a.cfg.Async.MaxStaleness+4 {
+			a.fail("group %s lay ready for %d updates", g, waited)
 		}
 		if kept++; !a.judged[g].Kept || a.judged[g].Cancelled || a.cancelled[judgeKey(g)] {
 			a.fail("group %s trains and was judged %+v", g, a.judged[g])
@@ -342,7 +346,7 @@ func (a *asyncModel) kill() {
 // cancelled or end before the cancelling reaches them; groups are kept and dropped, get too old on the way or while they
 // lie ready; batches have no signal; evaluations lie in between; the run is killed between any two events.
 func TestAsyncInvariants(t *testing.T) {
-	runs := uint64(4000)
+	runs := uint64(3000)
 	if testing.Short() {
 		runs = 400
 	}

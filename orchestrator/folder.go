@@ -26,7 +26,8 @@ const SchemaVersion = 1
 //	config.yaml      the resolved configuration
 //	tasks.jsonl.zst  the tasks of every split, as the run was given them
 //	journal.jsonl    the only truth (package journal)
-//	episodes/        one zstd JSONL file a batch: u0001.jsonl.zst, heldout-before.jsonl.zst; *.part while it grows
+//	episodes/        one zstd JSONL file a batch: u0001.jsonl.zst, heldout-before.jsonl.zst; *.part while it grows.
+//	                 Mode async: untaken.jsonl.zst.part is what no update has taken yet, without .part what was left over
 //	blobs/           file contents that episodes refer to, by git blob id
 //	batches/         u0001.arrow, what the trainer was given; u0001.values for as long as values are asked for
 //	checkpoints/     trainer state by update: u0001
@@ -145,6 +146,11 @@ func (f *Folder) WriteEpisodes(batch string, records []EpisodeRecord) error {
 	if err := f.writeFile(filepath.Join("episodes", batchFile(batch)), buf.Bytes()); err != nil {
 		return err
 	}
+	return f.removePart(batch)
+}
+
+// removePart removes the growing file of a batch, if there is one.
+func (f *Folder) removePart(batch string) error {
 	err := os.Remove(f.Path("episodes", batchFile(batch)+".part"))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil

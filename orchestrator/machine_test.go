@@ -110,6 +110,14 @@ func setScenarioField(t *testing.T, cfg *Config, tasks *Tasks, field string) {
 	switch k {
 	case "groups":
 		cfg.GroupsPerUpdate = n
+	case "mode":
+		cfg.Mode = v
+	case "max_staleness":
+		cfg.Async.MaxStaleness = n
+	case "on_stale":
+		cfg.Async.OnStale = v
+	case "concurrency":
+		cfg.Concurrency = n
 	case "size":
 		cfg.GroupSize = n
 	case "updates":
@@ -168,6 +176,12 @@ func parseEvent(t *testing.T, line string) Event {
 			e.Rows, _ = strconv.Atoi(v)
 		case "update":
 			e.Update, _ = strconv.Atoi(v)
+		case "oldest":
+			n, _ := strconv.Atoi(v)
+			e.Oldest = int32(n)
+		case "newest":
+			n, _ := strconv.Atoi(v)
+			e.Newest = int32(n)
 		case "version":
 			n, _ := strconv.Atoi(v)
 			e.Version = int32(n)
@@ -198,7 +212,13 @@ func describe(c Command) string {
 	switch c.Type {
 	case CommandEpisode:
 		return fmt.Sprintf("episode %s task=%s seed=%d", c.Episode.ID, c.Episode.Task, c.Episode.Seed%1000)
-	case CommandEvaluate, CommandFinalise, CommandJudge:
+	case CommandFinalise:
+		from := ""
+		if c.Base > 0 {
+			from = fmt.Sprintf(" from v%d", c.Base)
+		}
+		return fmt.Sprintf("%s%s of %d episodes", c.Key(), from, len(c.Episodes)) + describeSampled(c.Sampling)
+	case CommandEvaluate, CommandJudge, CommandClose:
 		return fmt.Sprintf("%s of %d episodes", c.Key(), len(c.Episodes)) + describeSampled(c.Sampling)
 	case CommandCancel:
 		return "cancel " + strings.Join(c.Keys, ", ")

@@ -1,8 +1,6 @@
 package orchestrator
 
 import (
-	"path/filepath"
-
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/credit"
 )
@@ -92,8 +90,12 @@ func (r *Runner) runClose(c Command, g given) completion {
 			rec.Episode.Status = milepost.EpisodeCancelled // not judged: it is in no statistic
 		}
 	}
-	if err := r.folder.WriteEpisodes(untakenBatch, g.records); err != nil {
+	store := func() error { return r.folder.WriteEpisodes(untakenBatch, g.records) }
+	if len(g.records) == 0 {
+		store = func() error { return r.folder.removePart(untakenBatch) }
+	}
+	if err := store(); err != nil {
 		return completion{err: err}
 	}
-	return completion{event: Event{Type: EventClosed, Batch: filepath.Join("episodes", batchFile(untakenBatch)), Tokens: sampledTokens(g.episodes())}}
+	return completion{event: Event{Type: EventClosed, Tokens: sampledTokens(g.episodes())}}
 }
