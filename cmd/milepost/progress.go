@@ -95,11 +95,14 @@ func clock(d time.Duration) string {
 func (p *progress) report(s orchestrator.Status) {
 	if s.Line == "" {
 		if s.Total > 0 {
-			what := string(s.Phase)
-			if s.Phase == orchestrator.PhaseRolling {
+			what, since := string(s.Phase), s.Since
+			switch s.Phase {
+			case orchestrator.PhaseRolling:
 				what = fmt.Sprintf("update %d of %d, rolling out", s.Update, s.MaxUpdates)
+			case orchestrator.PhaseAsync: // episodes come and go: there is no rate and no end of a batch
+				what, since = fmt.Sprintf("update %d of %d, rolling out beside it", s.Update, s.MaxUpdates), 0
 			}
-			p.count(what, s.Done, s.Total, s.Since)
+			p.count(what, s.Done, s.Total, since)
 		}
 		return
 	}
@@ -133,6 +136,9 @@ func (p *progress) updateLine(s orchestrator.Status) string {
 		m["time_rollout_s"]+m["time_barrier_s"]+m["time_update_s"], m["time_rollout_s"], m["time_barrier_s"], m["time_update_s"])
 	if n := m["groups_sampled"]; n > 0 {
 		text += fmt.Sprintf("; %g groups sampled, %g dropped, %g cancelled; %g tasks retired", n, m["groups_rejected"], m["groups_cancelled"], m["tasks_retired"])
+	}
+	if age, async := m["staleness_mean"]; async {
+		text += fmt.Sprintf("; staleness %.2f, at most %g; %g groups too old, %.3f of the tokens masked", age, m["staleness_max"], m["groups_stale"], m["tokens_stale"])
 	}
 	for _, w := range orchestrator.Health(m) {
 		text += "\nwarning: " + w
