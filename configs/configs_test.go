@@ -155,6 +155,7 @@ func TestFaults(t *testing.T) {
 		"training with top_p":     {"rollout:\n  top_p: .9\n", `FILE:2: rollout.top_p: rollout.top_p is 0.9; training needs 1`},
 		"canary of another dtype": {"server:\n  dtype: bfloat16\n", `FILE:2: server.dtype: weights.canary.dtype is float32 and server.dtype bfloat16; they must be equal`},
 		"no reference for the KL": {"update:\n  loss:\n    kl: k3\n", `FILE:3: update.loss.kl: update.loss.kl is k3, which needs trainer.reference`},
+		"async without requests":  {"schedule:\n  mode: async\nweights:\n  in_flight: refuse\n", `FILE:4: weights.in_flight: weights.in_flight is refuse and schedule.mode async, in which requests are always under way; allowed: recompute`},
 		"a head for no values":    {"trainer:\n  fresh_value_head: true\n", `FILE:2: trainer.fresh_value_head: trainer.fresh_value_head is true and credit.estimator grpo, which has no value head; allowed: false, or ppo_gae`},
 		"value head":              {"update:\n  value:\n    coef: 0\n", `FILE:3: update.value.coef: update: trainerbridge: update configuration: value.coef is 0; allowed: above 0`},
 		"streams differ":          {"probes:\n  worker:\n    streams:\n      prefix: mine\n", `FILE:4: probes.worker.streams.prefix: probes.prober.streams and probes.worker.streams differ; they must be equal`},

@@ -172,6 +172,8 @@ func (c Run) agree() error {
 		return milepost.E(op, milepost.KindInvalid, "rollout.top_p is %g; training needs 1, since anything else biases the importance ratio", c.Rollout.TopP)
 	case c.Weights.Canary.DType != c.Server.DType:
 		return milepost.E(op, milepost.KindInvalid, "weights.canary.dtype is %s and server.dtype %s; they must be equal", c.Weights.Canary.DType, c.Server.DType)
+	case c.Schedule.Mode == orchestrator.ModeAsync && c.Weights.InFlight == weights.InFlightRefuse:
+		return milepost.E(op, milepost.KindInvalid, "weights.in_flight is refuse and schedule.mode async, in which requests are always under way; allowed: recompute")
 	case c.Update.Loss.KL != "none" && c.Trainer.Reference == "":
 		return milepost.E(op, milepost.KindInvalid, "update.loss.kl is %s, which needs trainer.reference", c.Update.Loss.KL)
 	case c.Trainer.FreshValueHead && !credit.NeedsValues(c.Credit.Estimator):

@@ -100,7 +100,7 @@ func (m *Machine) goOn(e Event) []Command {
 		}
 	}
 	cs = append(cs, m.giveUpStale()...)
-	cs = append(cs, m.takeUpdate()...)
+	cs = append(cs, m.takeUpdate(e)...)
 	return append(cs, m.startEpisodes(e)...)
 }
 
@@ -175,8 +175,8 @@ func (m *Machine) settled(g *group) bool {
 
 // takeUpdate finalises the next update where enough groups lie ready, the oldest first, or where waiting for more is
 // over by a stated rule. With them go all groups that came to nothing since the last update, for the record.
-func (m *Machine) takeUpdate() []Command {
-	if m.async.busy || m.update >= m.cfg.MaxUpdates {
+func (m *Machine) takeUpdate(e Event) []Command {
+	if m.async.busy || m.stopRule(e) != "" { // an evaluation may be under way, after which the run ends or goes on
 		return nil
 	}
 	open, ready := m.live()
@@ -217,6 +217,9 @@ func (m *Machine) takeUpdate() []Command {
 // startEpisodes dispatches the episodes of started groups, the oldest first, and starts groups, as far as concurrency
 // and staleness allow.
 func (m *Machine) startEpisodes(e Event) []Command {
+	if m.stopRule(e) != "" {
+		return nil // what is under way ends the run, or an evaluation with a better rate lets it go on
+	}
 	free := m.cfg.Concurrency - m.underWay()
 	var cs []Command
 	dispatch := func(g *group) {
@@ -230,9 +233,6 @@ func (m *Machine) startEpisodes(e Event) []Command {
 	}
 	for _, g := range m.sampling.groups {
 		dispatch(g)
-	}
-	if m.stopRule(e) != "" {
-		return cs
 	}
 	for free > 0 && m.tasksLeft() > 0 && m.mayStart() {
 		g := m.startGroup()
