@@ -209,7 +209,7 @@ func uncompact(t *testing.T, f *Folder, events []Event) {
 func TestAsyncResumesFromEveryCrash(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, async := range []Async{{MaxStaleness: 1, OnStale: StaleCut}, {MaxStaleness: 0, OnStale: StaleMask}} {
-		for crash := 1; ; crash += 7 {
+		for crash := 1; ; crash += 3 {
 			w := newServedWorld(crash)
 			dir := t.TempDir()
 			what := fmt.Sprintf("%+v, crash at call %d", async, crash)
