@@ -294,3 +294,54 @@ func TestAsyncOutage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// loneCritic is a critic that refuses a second call while it has one.
+type loneCritic struct {
+	*critic
+	under atomic.Int32
+}
+
+func (c *loneCritic) alone() error {
+	if c.under.Add(1) > 1 {
+		return errors.New("two calls at the same time")
+	}
+	time.Sleep(2 * time.Millisecond)
+	return nil
+}
+
+func (c *loneCritic) Values(ctx context.Context, path, sum string) ([][]float32, error) {
+	defer c.under.Add(-1)
+	if err := c.alone(); err != nil {
+		return nil, err
+	}
+	return c.critic.Values(ctx, path, sum)
+}
+
+func (c *loneCritic) Update(ctx context.Context, u int, path, sum string) (map[string]float64, error) {
+	defer c.under.Add(-1)
+	if err := c.alone(); err != nil {
+		return nil, err
+	}
+	return c.critic.Update(ctx, u, path, sum)
+}
+
+// TestAsyncGroupsHaveValues: groups are judged, and their values asked for, beside update steps, but the trainer has one
+// call at a time; a token that is masked for its age has neither value nor return.
+func TestAsyncGroupsHaveValues(t *testing.T) {
+	w := newServedWorld(0)
+	r := newAsyncRun(t, t.TempDir(), w, Async{MaxStaleness: 0, OnStale: StaleMask}, asyncTasks...)
+	r.engine, r.deps.Learner = gaeEngine(t), &loneCritic{critic: &critic{world: w.world}}
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	checkAsyncRun(t, r, "values")
+	for u := 1; u <= 4; u++ {
+		for _, row := range readRows(t, r.folder.Path("batches", updateBatch(u)+".arrow")) {
+			for i, on := range row.Mask {
+				if on == (row.Values[i] == 0) || !on && row.Returns[i] != 0 {
+					t.Errorf("update %d, %s: mask %v, values %v, returns %v", u, row.Episode, row.Mask, row.Values, row.Returns)
+				}
+			}
+		}
+	}
+}
