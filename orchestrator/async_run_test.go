@@ -21,6 +21,8 @@ import (
 type servedWorld struct {
 	*samplingWorld
 	version atomic.Int32
+	dies    int32 // version whose push kills the run
+	least   int32 // no episode before the last evaluation may begin under an older version
 }
 
 func newServedWorld(crash int) *servedWorld {
@@ -29,6 +31,9 @@ func newServedWorld(crash int) *servedWorld {
 
 func (w *servedWorld) Run(ctx context.Context, task *milepost.Task, spec EpisodeSpec) (*milepost.Episode, error) {
 	began := w.version.Load()
+	if began < w.least && spec.Purpose != EvalAfter { // that is of the best weights
+		return nil, fmt.Errorf("%s begins under v%d after v%d was served", spec.ID, began, w.least)
+	}
 	ep, err := w.samplingWorld.Run(ctx, task, spec)
 	if err != nil {
 		return nil, err
@@ -39,7 +44,11 @@ func (w *servedWorld) Run(ctx context.Context, task *milepost.Task, spec Episode
 }
 
 func (w *servedWorld) Push(ctx context.Context, version int32, dir string) (map[string]float64, error) {
+	if w.dies > 0 && version == w.dies {
+		return nil, errCrash
+	}
 	m, err := w.world.Push(ctx, version, dir)
+	time.Sleep(2 * time.Millisecond) // what is sampled meanwhile is of the older version
 	if err == nil {
 		w.version.Store(version)
 	}
@@ -159,6 +168,32 @@ func checkAsyncRun(t *testing.T, r *Runner, what string) {
 	}
 }
 
+// TestAsyncPushesBeforeItSamples: a run that was killed in the middle of a push has episodes outstanding beside it. Servers
+// that lost the weights have them before these begin.
+func TestAsyncPushesBeforeItSamples(t *testing.T) {
+	w := newServedWorld(0)
+	dir, async := t.TempDir(), Async{MaxStaleness: 4, OnStale: StaleCut}
+	w.patience, w.dies = 2*time.Second, 2
+	r := newAsyncRun(t, dir, w, async, asyncTasks...)
+	if err := errors.Join(r.Run(context.Background()), r.Close()); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	w = newServedWorld(0)
+	w.least = 2
+	r = newAsyncRun(t, dir, w, async, asyncTasks...)
+	under := map[CommandType]int{}
+	for _, c := range r.Machine().Outstanding() {
+		under[c.Type]++
+	}
+	if under[CommandPush] != 1 || under[CommandEpisode] == 0 {
+		t.Fatalf("outstanding: %v; want a push and episodes", under)
+	}
+	if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	checkAsyncRun(t, r, "after the push")
+}
+
 // checkRecomputed holds the credit that the folder gives anew to the credit on record.
 func checkRecomputed(t *testing.T, r *Runner, what string) {
 	t.Helper()
@@ -230,6 +265,9 @@ func TestAsyncResumesFromEveryCrash(t *testing.T) {
 				uncompact(t, r.folder, before)
 			}
 			resumed := newServedWorld(0)
+			for _, e := range before {
+				resumed.least = max(resumed.least, e.Version)
+			}
 			r = newAsyncRun(t, dir, resumed, async, asyncTasks...)
 			if err := errors.Join(r.Run(context.Background()), r.Close()); err != nil {
 				t.Fatalf("%s: resume: %v", what, err)
@@ -292,6 +330,43 @@ func TestAsyncOutage(t *testing.T) {
 		checkAsyncRun(t, r, "after the outage")
 	} else {
 		t.Error(err)
+	}
+}
+
+// TestPartIsCompacted: of what stays the last record stays, and the file grows on behind it.
+func TestPartIsCompacted(t *testing.T) {
+	f, _ := testFolder(t, t.TempDir())
+	p, _, err := openPart(f, untakenBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(id, dropped string) EpisodeRecord {
+		return EpisodeRecord{Episode: &milepost.Episode{ID: id}, Purpose: PurposeTrain, Dropped: dropped}
+	}
+	if err := p.add(record("a", ""), record("b", ""), record("c", "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.add(record("a", "judged")); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = p.compact(f, untakenBatch, map[string]bool{"a": true, "c": true, "later": true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.add(record("later", "")), p.close()); err != nil {
+		t.Fatal(err)
+	}
+	p, records, err := openPart(f, untakenBatch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	var got []string
+	for _, r := range records {
+		got = append(got, r.Episode.ID+" "+r.Dropped)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"a judged", "c ", "later "}) {
+		t.Errorf("the file holds %q", got)
 	}
 }
 
