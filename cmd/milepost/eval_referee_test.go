@@ -56,7 +56,7 @@ func TestEvalFilesAndTheReferee(t *testing.T) {
 	}
 	set, ids := refereeSet(t)
 	dir, out := filepath.Join(t.TempDir(), "e"), filepath.Join(t.TempDir(), "g")
-	if code, said := milepostCommand(t, evalArgs(newStubEndpoint(t).URL, set, dir, "--samples", "1")...); code != exitDone {
+	if code, said := milepostCommand(t, evalArgs(newStubEndpoint(t, 0, nil).URL, set, dir, "--samples", "1")...); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, said)
 	}
 	home := t.TempDir()

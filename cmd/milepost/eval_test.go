@@ -31,8 +31,8 @@ type stubEndpoint struct {
 	spoil  func(asked int, w http.ResponseWriter) bool // answers in the endpoint's place; may be nil
 }
 
-func newStubEndpoint(t *testing.T) *stubEndpoint {
-	s := &stubEndpoint{opened: map[string]int{}}
+func newStubEndpoint(t *testing.T, wait time.Duration, spoil func(int, http.ResponseWriter) bool) *stubEndpoint {
+	s := &stubEndpoint{opened: map[string]int{}, wait: wait, spoil: spoil}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Close)
 	return s
@@ -112,8 +112,7 @@ func attemptsOf(dir string) map[string]bool {
 // had it, those that were finished not again, and leaves nothing running and no scratch folder.
 func TestEvalSurvivesKill(t *testing.T) {
 	needSandbox(t)
-	endpoint, set := newStubEndpoint(t), evalSet(t, 4)
-	endpoint.wait = 40 * time.Millisecond
+	endpoint, set := newStubEndpoint(t, 40*time.Millisecond, nil), evalSet(t, 4)
 	dir := filepath.Join(t.TempDir(), "e")
 	mark := "eval-" + filepath.Base(filepath.Dir(filepath.Dir(dir)))
 	p := startProcess(t, mark, evalArgs(endpoint.URL, set, dir)...)
@@ -136,6 +135,8 @@ func TestEvalSurvivesKill(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, p.out.String())
 	}
 	nothingLeft(t, mark, dir)
+	endpoint.mu.Lock()
+	defer endpoint.mu.Unlock()
 	again := 0
 	for s, n := range endpoint.opened {
 		if n > 1 {
@@ -218,8 +219,7 @@ func TestEvalEndpointTroubles(t *testing.T) {
 		}, nil, exitFailed, "the model cannot be used: policy: chat: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			endpoint := newStubEndpoint(t)
-			endpoint.spoil = c.spoil
+			endpoint := newStubEndpoint(t, 0, c.spoil)
 			var out, log bytes.Buffer
 			root := newRootCommand()
 			root.SetOut(&out)
