@@ -188,8 +188,9 @@ def write(tmp: str, model, state: dict[str, torch.Tensor], kept: dict[str, bytes
 
 
 def write_config(tmp: str, model, kept: dict[str, bytes], dtype: str) -> None:
-    """Writes what a model directory holds beside the weights."""
-    config = model.config.to_dict() | {"dtype": dtype, "tie_word_embeddings": False}
+    """Writes what a model directory holds beside the weights; nothing in it says where the model was read from, so the
+    exports of a run differ in their weights alone."""
+    config = json.loads(model.config.to_json_string()) | {"dtype": dtype, "tie_word_embeddings": False}
     config["architectures"] = config.get("architectures") or [type(model).__name__]
     (Path(tmp) / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     for name, data in kept.items():

@@ -103,6 +103,25 @@ def test_export_is_a_plain_model(tiny, tmp_path, dtype):
     assert tok.chat_template == tiny.tokenizer.chat_template
 
 
+def test_exports_differ_in_their_weights_alone(tiny, tmp_path):
+    """A resumed run takes over a server that serves an earlier export: every other file has to be the same."""
+    checkpoint.export(tiny, str(tmp_path / "a"), "")
+    other = Trainer()
+    other.init(str(tmp_path / "a"), "", "float32", 5)
+    update(other, tmp_path, rows_for(other, LENGTHS), config(), "b1")
+    checkpoint.export(other, str(tmp_path / "b"), "")
+    checkpoint.save(other, str(tmp_path / "c"))
+    third = Trainer()
+    checkpoint.load(third, str(tmp_path / "c"), "")
+    checkpoint.export(third, str(tmp_path / "d"), "")
+    names = files.walk(tmp_path / "a")
+    for made in ("b", "d"):
+        assert files.walk(tmp_path / made) == names
+        differing = [n for n in names if (tmp_path / "a" / n).read_bytes() != (tmp_path / made / n).read_bytes()]
+        assert differing == ["model.safetensors"], made
+    assert (tmp_path / "b" / "model.safetensors").read_bytes() == (tmp_path / "d" / "model.safetensors").read_bytes()
+
+
 def test_init_of_a_checkpoint_names_the_way_out(tiny, tmp_path, capsys):
     """A checkpoint is no model directory; the export of it is, with the same weights and no history."""
     update(tiny, tmp_path, rows_for(tiny, LENGTHS), config(), "b1")
