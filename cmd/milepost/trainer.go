@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -29,10 +29,11 @@ type trainer struct {
 	cfg     configs.Run
 	process *supervise.Process // nil for a trainer that runs elsewhere
 	file    string             // identity of the process, for the next epoch
+	told    string             // the process writes its address here
 }
 
 func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, error) {
-	t := &trainer{cfg: cfg, file: filepath.Join(dir, "trainer.json")}
+	t := &trainer{cfg: cfg, file: filepath.Join(dir, "trainer.json"), told: filepath.Join(dir, "trainer.address")}
 	address := cfg.Trainer.Address
 	if address == "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -41,8 +42,7 @@ func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, e
 		if err := t.reap(ctx); err != nil {
 			return nil, err
 		}
-		var err error
-		if address, err = t.start(ctx, filepath.Join(dir, "trainer.log")); err != nil {
+		if err := t.start(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +50,7 @@ func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, e
 	defer cancel()
 	dial, release := t.guard(ctx) // a trainer that ends at once is not waited for
 	defer release()
-	client, err := trainerbridge.Dial(dial, address)
+	client, err := t.dial(dial, address)
 	if err != nil && ctx.Err() == nil && dial.Err() != nil {
 		err = context.Cause(dial)
 	}
@@ -59,6 +59,22 @@ func startTrainer(ctx context.Context, cfg configs.Run, dir string) (*trainer, e
 	}
 	t.Client = client
 	return t, nil
+}
+
+// dial connects to an address, or, where it is "", to the one that the process tells once it serves.
+func (t *trainer) dial(ctx context.Context, address string) (*trainerbridge.Client, error) {
+	for address == "" {
+		b, err := os.ReadFile(t.told) // it appears whole
+		if address = strings.TrimSpace(string(b)); err == nil && address != "" {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, milepost.Wrap("start trainer", milepost.KindUnavailable, context.Cause(ctx))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return trainerbridge.Dial(ctx, address)
 }
 
 // guard returns a context that ends, with the reason as its cause, when the trainer process ends.
@@ -100,21 +116,19 @@ func startTrainerBeside(ctx context.Context, cfg configs.Run, dir string) func()
 	}
 }
 
-func (t *trainer) start(ctx context.Context, log string) (string, error) {
+// start starts the process. It chooses its port itself: one that was found free before may be taken by then.
+func (t *trainer) start(dir string) error {
 	environment, err := trainerbridge.Environment(trainerbridge.EnvTrainer)
 	if err != nil {
-		return "", err
+		return err
 	}
 	path, err := trainerbridge.PythonPath()
 	if err != nil {
-		return "", err
+		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", milepost.Wrap("start trainer", milepost.KindUnavailable, err)
+	if err := os.RemoveAll(t.told); err != nil {
+		return milepost.Wrap("start trainer", milepost.KindUnavailable, err)
 	}
-	address := l.Addr().String()
-	l.Close()
 	env := map[string]string{"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 	ranks, threads := t.cfg.Trainer.Ranks, t.cfg.Trainer.Threads
 	if threads == 0 && ranks > 1 {
@@ -128,17 +142,17 @@ func (t *trainer) start(ctx context.Context, log string) (string, error) {
 		argv = append(argv, "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(ranks), "-m")
 	}
 	t.process, err = supervise.Start(supervise.Spec{
-		Name: "trainer", Argv: append(argv, "milepost_trainer", "serve", "--listen", address),
-		Env: env, Log: log, Ports: []string{address},
+		Name: "trainer", Argv: append(argv, "milepost_trainer", "serve", "--listen", "127.0.0.1:0", "--address-file", absolute(t.told)),
+		Env: env, Log: filepath.Join(dir, "trainer.log"),
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	b, err := json.Marshal(t.process.Identity())
 	if err == nil {
 		err = os.WriteFile(t.file, b, 0o644)
 	}
-	return address, milepost.Wrap("start trainer", milepost.KindUnavailable, err)
+	return milepost.Wrap("start trainer", milepost.KindUnavailable, err)
 }
 
 // reap ends the trainer of an earlier epoch.
@@ -160,7 +174,7 @@ func (t *trainer) close() error {
 	if t.process != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		err = errors.Join(err, t.process.Stop(ctx), os.RemoveAll(t.file))
+		err = errors.Join(err, t.process.Stop(ctx), os.RemoveAll(t.file), os.RemoveAll(t.told))
 	}
 	return err
 }
