@@ -23,7 +23,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from milepost_trainer import critic, files, model, policy
+from milepost_trainer import files, model, policy
 from milepost_trainer.batch import sha256_of
 from milepost_trainer.errors import TrainerError, as_trainer_error, invalid
 from milepost_trainer.ranks import Ranks
@@ -161,10 +161,8 @@ def load(trainer: Trainer, path: str, reference: str, value_head=False, fresh_va
     fresh = Trainer(group)
     with group.together():
         loaded = model.skeleton(path)
-    if recompute:
-        policy.recompute_layers(loaded.model)
-    head = critic.ValueHead(loaded.model.config.hidden_size) if value_head else None
-    fresh.adopt(loaded, policy.hollow(loaded.model, head, group), about["dtype"], about["seed"])
+    placed = policy.hollow(policy.Policy(loaded.model, value_head, recompute), group)
+    fresh.adopt(loaded, placed, about["dtype"], about["seed"])
     fresh.reference = fresh.load_reference(reference, loaded.model)
     _fill(fresh, path, about)
     if (found := policy.weights_sha256(fresh.policy, group)) != about["weights_sha256"]:
@@ -203,7 +201,8 @@ def export(trainer: Trainer, path: str, dtype: str) -> tuple[str, int]:
         raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
     if not path:
         raise invalid("dir is empty; allowed: the directory to write")
-    digest, state, size = policy.weights_sha256(trainer.policy, group), policy.full_state(trainer.policy, group), 0
+    state, size = policy.full_state(trainer.policy, group), 0
+    digest = policy.sha256_of(state, group)
     with group.together():
         if group.first:
             with files.directory(path) as tmp:

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from milepost_trainer import files, pack, tokenizer
+from milepost_trainer import files, pack, policy, tokenizer
 from milepost_trainer.errors import TrainerError, invalid
+from milepost_trainer.ranks import Ranks
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -166,12 +167,13 @@ def check_paths_agree(path: str, model) -> None:
     """Two packed sequences must score as the model's own forward pass does: no soft cap, scale or mask left out."""
     vocab = model.config.vocab_size
     sequences = [torch.arange(1, 8) % vocab, torch.arange(3, 8) % vocab]
-    packed = pack.score(model, sequences)
+    wanted = [torch.arange(len(s)) > 0 for s in sequences]
+    packed = policy.evaluate(policy.Policy(model), sequences, wanted, sum(map(len, sequences)), 1.0, Ranks())
     with torch.no_grad():
         for s, got in zip(sequences, packed, strict=True):
             logprobs = model(input_ids=s[None], use_cache=False).logits[0].log_softmax(-1)  # [T, V]
             want = logprobs[:-1].gather(1, s[1:, None]).squeeze(1)
-            gap = (got[1:] - want).abs().max().item()
+            gap = (got - want).abs().max().item()
             if not gap < 1e-3:
                 raise invalid(
                     f"model {path} ({type(model).__name__}): packed logprobs differ by {gap:.3g} from its own forward "

@@ -139,16 +139,3 @@ def hidden_logprobs(model, hidden: Tensor, row: Row, temperature: float, entropy
         for h, t in zip(hidden.split(chunk), row.targets.split(chunk), strict=True)
     ]
     return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-
-
-def score(model, sequences: list[Tensor], temperature: float = 1.0, limit: int = 8192) -> list[Tensor]:
-    """[T] float32 for each sequence: logprob of every token given the ones before it; element 0 is 0."""
-    wanted = [torch.arange(len(s)) > 0 for s in sequences]
-    out = [torch.zeros(len(s)) for s in sequences]
-    with torch.no_grad():
-        for members in plan([len(s) for s in sequences], limit):
-            row = build(sequences, wanted, members)
-            logprob, _ = row_logprobs(model, row, temperature)
-            for k, i in enumerate(members):
-                out[i][row.time[row.sequence == k]] = logprob[row.sequence == k]
-    return out

@@ -26,13 +26,15 @@ PREFIX, HEAD = "net.", "head."  # of the causal model's names, and the value hea
 
 
 class Policy(nn.Module):
-    """A causal model on this rank's device, ready to train."""
+    """A causal model, with a value head where one is wanted. recompute: activation checkpointing."""
 
-    def __init__(self, net: nn.Module, head: critic.ValueHead | None = None):
+    def __init__(self, net: nn.Module, value_head: bool = False, recompute: bool = False):
         super().__init__()
         self.net = net
-        self.head = head
+        self.head = critic.ValueHead(net.config.hidden_size) if value_head else None
         self.sharded = False
+        if recompute:
+            recompute_layers(net)
 
     def forward(self, row: pack.Row, temperature: float = 1.0, entropy: bool = False, value: str = ""):
         """Logprob and entropy [M] of the wanted tokens of a row, and their values [M], or None.
@@ -58,25 +60,24 @@ def recompute_layers(net: nn.Module) -> None:
         layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
 
 
-def place(net: nn.Module, head: critic.ValueHead | None, group: Ranks, weights: dict[str, Tensor] | None) -> Policy:
-    """The policy on this group of ranks. With one, `net` holds its weights; with several it is a skeleton on the meta
+def place(policy: Policy, group: Ranks, weights: dict[str, Tensor] | None) -> Policy:
+    """The policy, on this group of ranks. With one it holds its weights; with several its model is a skeleton on the meta
     device, and `weights` is rank 0's state of it (None on the others)."""
     if group.world == 1:
-        return Policy(net, head).to(group.device)
-    policy = hollow(net, head, group)
+        return policy.to(group.device)
+    hollow(policy, group)
     state = {PREFIX + k: v for k, v in (weights or {}).items()}
-    if head is not None and group.first:
-        state |= {HEAD + k: torch.zeros(v.shape) for k, v in head.state_dict().items()}
+    if policy.head is not None and group.first:
+        state |= {HEAD + k: torch.zeros(v.shape) for k, v in policy.head.state_dict().items()}
     set_model_state_dict(policy, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
     return policy
 
 
-def hollow(net: nn.Module, head: critic.ValueHead | None, group: Ranks) -> Policy:
+def hollow(policy: Policy, group: Ranks) -> Policy:
     """The policy of a skeleton (model.skeleton), sharded, with room for its weights and none of them yet; a value head
     has its first values."""
-    policy = Policy(net, head)
     if group.world > 1:
-        for layer in net.model.layers:
+        for layer in policy.net.model.layers:
             fully_shard(layer, mesh=group.mesh)
         fully_shard(policy, mesh=group.mesh)
         policy.sharded = True
@@ -93,12 +94,17 @@ def full_state(policy: Policy, group: Ranks) -> dict[str, Tensor]:
 
 
 def weights_sha256(policy: Policy, group: Ranks) -> str:
-    """Over names, shapes and bytes of all weights in order of name; equal weights have equal hashes in every export and
-    on any number of ranks. All ranks call it."""
+    """sha256_of the causal model's state, one tensor gathered at a time."""
     if policy.sharded:
         policy.reshard()
+    return sha256_of(policy.tensors(), group)
+
+
+def sha256_of(state: dict[str, Tensor], group: Ranks) -> str:
+    """Over names, shapes and bytes of all weights in order of name; equal weights have equal hashes in every export and
+    on any number of ranks. All ranks call it; what it hashes is rank 0's."""
     h = hashlib.sha256()
-    for name, p in sorted(policy.tensors().items()):
+    for name, p in sorted(state.items()):
         p = whole(p.detach()).cpu().contiguous()
         if group.first:
             h.update(json.dumps([name, list(p.shape), str(p.dtype)]).encode())

@@ -24,7 +24,8 @@ from milepost_trainer.pb import schema
 from milepost_trainer.pb import trainer_pb2 as pb
 from milepost_trainer.pb import trainer_pb2_grpc as rpc
 from milepost_trainer.ranks import Ranks
-from milepost_trainer.trainer import GuardConfig, Trainer, UpdateConfig, resident_bytes
+from milepost_trainer.stats import GuardConfig
+from milepost_trainer.trainer import Trainer, UpdateConfig, resident_bytes
 
 log = logging.getLogger("milepost_trainer")
 

@@ -8,7 +8,6 @@ Every rank reads the whole batch and computes the passes of its share of the seq
 tokens, sequences) is that of the whole optimizer step, so the number of ranks changes rounding alone.
 """
 
-import dataclasses
 import math
 import os
 import time
@@ -21,23 +20,9 @@ from torch import Tensor
 from milepost_trainer import batch, critic, loss, model, optim, pack, policy
 from milepost_trainer.errors import TrainerError, invalid
 from milepost_trainer.ranks import Ranks
+from milepost_trainer.stats import GuardConfig, Stats
 
 SCORE_TOKENS = 8192  # of one forward pass of `score`
-
-
-@dataclass(frozen=True)
-class GuardConfig:
-    """Bounds beyond which an update is not made; 0 = none. They are looked at before every optimizer step."""
-
-    max_ratio: float = 0.0  # of exp(l - l_old) of any trained token, and of its inverse
-    min_entropy: float = 0.0  # mean over trained tokens, nats
-    max_gap: float = 0.0  # mean |l_old - l_roll|: how far the trainer is from the sampler
-    max_grad_norm: float = 0.0  # before clipping
-
-    def __post_init__(self):
-        for f in dataclasses.fields(self):
-            if not (math.isfinite(v := getattr(self, f.name)) and v >= 0):
-                raise invalid(f"guard.{f.name} is {v}; allowed: 0 (no bound) or more")
 
 
 @dataclass(frozen=True)
@@ -58,36 +43,6 @@ class UpdateConfig:
                 raise invalid(f"{name} is {getattr(self, name)}; allowed: {low} or more")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise invalid(f"temperature is {self.temperature}; allowed: above 0")
-
-
-@dataclass
-class Stats:
-    """Sums over the trained tokens of an update; `metrics` turns them into means."""
-
-    sums: dict[str, float] = field(default_factory=dict)
-    low: float = math.inf
-    high: float = -math.inf
-    gap: float = 0.0
-    gap_at: str = ""  # where it is
-
-    def add(self, mask: Tensor, **values: Tensor | None) -> None:
-        self.sums["count"] = self.sums.get("count", 0.0) + mask.sum().item()
-        for name, v in values.items():
-            if v is not None:
-                self.sums[name] = self.sums.get(name, 0.0) + torch.where(mask > 0, v.double(), 0.0).sum().item()
-
-    def merged(self, group: Ranks) -> "Stats":
-        """The sums and extremes of all ranks, on every rank."""
-        out = Stats()
-        for part in group.gather(self):
-            for name, v in part.sums.items():
-                out.sums[name] = out.sums.get(name, 0.0) + v
-            out.low, out.high = min(out.low, part.low), max(out.high, part.high)
-            out.gap, out.gap_at = max((out.gap, out.gap_at), (part.gap, part.gap_at))
-        return out
-
-    def mean(self, name: str) -> float:
-        return self.sums.get(name, 0.0) / max(self.sums.get("count", 0.0), 1.0)
 
 
 @dataclass
@@ -182,10 +137,7 @@ class Trainer:
             if group.world > 1 and group.first:
                 weights = loaded.model.state_dict()
                 loaded = model.skeleton(path)
-        if recompute:
-            policy.recompute_layers(loaded.model)
-        head = critic.ValueHead(loaded.model.config.hidden_size) if value_head else None
-        return loaded, policy.place(loaded.model, head, group, weights)
+        return loaded, policy.place(policy.Policy(loaded.model, value_head, recompute), group, weights)
 
     def load_reference(self, path: str, net) -> policy.Policy | None:
         """The model of a directory, without gradient, for the KL to it; None where the path is empty."""
@@ -342,36 +294,13 @@ class Trainer:
             losses["policy"] += parts.policy.item()
             losses["kl"] += parts.kl.item()
             losses["value"] += 0.0 if value_share is None else value_share.item()
-            record(stats, tokens, parts, entropy, value_clipped)
+            stats.record(tokens, parts, entropy, value_clipped)
             if first:
-                self._record_gap(stats, prepared, row, tokens)
-        self._guard(config.guard, stats.merged(self.ranks))
+                stats.record_gap(prepared.names, row, tokens)
+        config.guard.check(stats, self.ranks)
         heads = () if self.head is None else (self.head,)
         (total,), most = self.ranks.sum(total), config.guard.max_grad_norm
         return optim.step(self.net, self.optimizer, config.optimizer.clip_norm, total, *heads, max_norm=most)
-
-    def _guard(self, guard: GuardConfig, stats: Stats) -> None:
-        """Stops the update before its step where the numbers so far leave the bounds."""
-        farthest = max(stats.high, 1 / max(stats.low, 1e-30))
-        gap, entropy = stats.mean("gap"), stats.mean("entropy")
-        if guard.max_ratio and farthest > guard.max_ratio:
-            raise unstable(f"a ratio to the start of the update, or its inverse, is {farthest:.4g}", "max_ratio", guard)
-        if guard.max_gap and gap > guard.max_gap:
-            what = f"the mean |logprob(trainer) - logprob(sampler)| is {gap:.4g} (largest {stats.gap:.4g}, at {stats.gap_at})"
-            raise unstable(what, "max_gap", guard)
-        if guard.min_entropy and entropy < guard.min_entropy:
-            raise unstable(f"the mean entropy is {entropy:.4g} nats", "min_entropy", guard)
-
-    @staticmethod
-    def _record_gap(stats: Stats, prepared: Prepared, row: pack.Row, tokens: loss.Tokens) -> None:
-        """Keeps the largest gap to the sampler and its place; that of the start of the update, so of the first pass only."""
-        if not len(tokens.logprob_old):
-            return
-        gaps = (tokens.logprob_old - tokens.logprob_sampler).abs()
-        k = int(gaps.argmax())
-        if gaps[k].item() > stats.gap:
-            stats.gap = gaps[k].item()
-            stats.gap_at = f"{prepared.names[row.members[int(row.sequence[k])]]}, token {int(row.time[k])}"
 
     def _value_loss(self, prepared: Prepared, row: pack.Row, config: UpdateConfig, values: Tensor | None, whole):
         """The row's share of the value loss, without its coefficient, and where it was clipped [M]; None without a head."""
@@ -473,32 +402,6 @@ class Trainer:
         }
 
 
-def unstable(what: str, bound: str, guard: GuardConfig) -> TrainerError:
-    limit = f"update.guard.{bound} is {getattr(guard, bound):g}"
-    return TrainerError("internal", f"{what}; {limit}. The weights were not changed")
-
-
-def record(stats: Stats, tokens: loss.Tokens, parts: loss.Parts, entropy: Tensor, value_clipped=None) -> None:
-    """Adds a row to the sums."""
-    rho = (tokens.logprob_old - tokens.logprob_sampler).double()  # log of trainer over sampler
-    stats.add(
-        tokens.mask,
-        entropy=entropy,
-        gap=rho.abs(),
-        kl_sampler=rho.clamp(-20, 20).exp() - 1 - rho,
-        ratio=parts.ratio,
-        clipped=parts.clipped,
-        weight=parts.weight,
-        kl=parts.kl_tokens,
-        advantage=tokens.advantage,
-        advantage_abs=tokens.advantage.abs(),
-        value_clipped=value_clipped,
-    )
-    if len(parts.ratio):
-        stats.low = min(stats.low, parts.ratio.min().item())
-        stats.high = max(stats.high, parts.ratio.max().item())
-
-
 def copy_state(state):
     """A deep copy of an optimizer's state dictionary."""
     if isinstance(state, Tensor):
@@ -513,7 +416,3 @@ def copy_state(state):
 def resident_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def config_dict(config) -> dict:
-    return dataclasses.asdict(config)

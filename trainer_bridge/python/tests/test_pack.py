@@ -4,7 +4,7 @@ import pytest
 import torch
 from conftest import random_sequences
 
-from milepost_trainer import pack
+from milepost_trainer import pack, trainer
 
 
 @pytest.mark.parametrize("limit", [1, 50, 128, 10_000])
@@ -83,8 +83,9 @@ def test_entropy_is_that_of_the_distribution(tiny):
     assert torch.allclose(entropy, torch.distributions.Categorical(p).entropy(), atol=1e-5)
 
 
-def test_score(tiny):
+def test_score(tiny, monkeypatch):
+    monkeypatch.setattr(trainer, "SCORE_TOKENS", 20)
     sequences = random_sequences([9, 1, 25])
-    for s, got in zip(sequences, pack.score(tiny.net, sequences, limit=20), strict=True):
+    for s, got in zip(sequences, tiny.score([s.tolist() for s in sequences], 1.0, False), strict=True):
         assert got.shape == s.shape and got[0] == 0
         assert torch.allclose(got[1:], own_logprobs(tiny.net, s), atol=1e-5)
