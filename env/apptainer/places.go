@@ -75,25 +75,16 @@ func (p *places) make(d *Driver, l driver.Limits, b guest.Base) error {
 	return nil
 }
 
-// room is how much a place may hold. As in the docker driver files alone cannot use up the memory: the growth of the
-// workspace is bounded by Limits.Disk and half of Limits.Memory, the other places by a quarter each.
+// room is how much a place may hold, as in the docker driver.
 func (d *Driver) room(path string, l driver.Limits, b guest.Base) (size, files int64) {
-	least := int64(guest.PageSize)
-	if path != agent.Workspace {
-		size = d.tmpSize()
-		if l.Memory > 0 {
-			size = min(size, l.Memory/4)
-		}
-		return size, max(size/guest.PageSize, least)
-	}
-	size = l.Disk
-	if l.Memory > 0 && (size == 0 || size > l.Memory/2) {
-		size = l.Memory / 2
-	}
-	if size == 0 {
+	workspace, other := guest.Room(l, d.tmpSize())
+	switch {
+	case path != agent.Workspace:
+		return other, guest.FilesIn(other)
+	case workspace == 0:
 		return 0, 0
 	}
-	return size + b.Bytes, max(size/guest.PageSize, least) + b.Files
+	return workspace + b.Bytes, guest.FilesIn(workspace) + b.Files
 }
 
 func (d *Driver) tmpSize() int64 {

@@ -31,13 +31,7 @@ func resources(l guest.Limits) container.Resources {
 // tmpfs are the mount options of the places that can be written. In all they hold less than the memory limit.
 func (e *engine) tmpfs(l driver.Limits, root string, b guest.Base) map[string]string {
 	d := e.d
-	disk, tmp := l.Disk, d.cfg.tmpSize()
-	if l.Memory > 0 {
-		tmp = min(tmp, l.Memory/4)
-		if disk == 0 || disk > l.Memory/2 {
-			disk = l.Memory / 2
-		}
-	}
+	disk, tmp := guest.Room(l, d.cfg.tmpSize())
 	work := "rw,exec,nosuid,nodev"
 	switch {
 	case d.uid == "0" && d.gid == "0":
@@ -52,9 +46,9 @@ func (e *engine) tmpfs(l driver.Limits, root string, b guest.Base) map[string]st
 		work += fmt.Sprintf(",size=%d", b.Bytes+disk)
 	}
 	if !e.podman.Load() { // there the number of files is bounded by their share of the memory limit alone
-		temp += fmt.Sprintf(",nr_inodes=%d", max(tmp/guest.PageSize, guest.PageSize))
+		temp += fmt.Sprintf(",nr_inodes=%d", guest.FilesIn(tmp))
 		if disk > 0 {
-			work += fmt.Sprintf(",nr_inodes=%d", b.Files+max(disk/guest.PageSize, guest.PageSize))
+			work += fmt.Sprintf(",nr_inodes=%d", b.Files+guest.FilesIn(disk))
 		}
 	}
 	return map[string]string{root: work, "/tmp": temp}
@@ -90,10 +84,7 @@ func (e *engine) hostConfig(spec *driver.Spec, b guest.Base, volume string) *con
 		Mounts:    []mount.Mount{{Type: mount.TypeVolume, Source: volume, Target: path.Dir(agent.Path), ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}},
 		Resources: resources(guest.LimitsOf(spec.Limits, b)),
 	}
-	h.ShmSize = d.cfg.tmpSize()
-	if spec.Limits.Memory > 0 {
-		h.ShmSize = min(h.ShmSize, spec.Limits.Memory/4)
-	}
+	_, h.ShmSize = guest.Room(spec.Limits, d.cfg.tmpSize())
 	h.NanoCPUs = int64(d.cfg.CPUs * 1e9)
 	h.Ulimits = []*units.Ulimit{{Name: "core"}, {Name: "nofile", Soft: maxFiles, Hard: maxFiles}}
 	if e.podman.Load() { // which would otherwise set as many as no process without privileges may set

@@ -11,11 +11,9 @@ import (
 	"path"
 	"syscall"
 
+	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/driver"
 )
-
-// PageSize is what the smallest file takes on a tmpfs, in bytes.
-const PageSize = 4096
 
 // Base is a base repository on this machine, which is only read.
 type Base struct {
@@ -41,7 +39,7 @@ func OpenBase(ctx context.Context, dir string) (Base, error) {
 	err := b.walk(ctx, func(_ string, info fs.FileInfo, _ *os.Root) error {
 		b.Files++
 		if info.Mode().IsRegular() {
-			b.Bytes += (info.Size() + PageSize - 1) / PageSize * PageSize
+			b.Bytes += dirfs.Pages(info.Size())
 		}
 		return nil
 	})

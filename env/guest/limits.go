@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"github.com/milepost-rl/milepost/env/dirfs"
 	"github.com/milepost-rl/milepost/env/docker/agent"
 	"github.com/milepost-rl/milepost/env/driver"
 )
@@ -34,3 +35,19 @@ func larger(a, b int64) int64 {
 	}
 	return max(a, b)
 }
+
+// Room is how many bytes may be written: the growth of the workspace, 0 where it has no bound, and each other place, of at
+// most tmp. Files count as memory, so all of them together stay below its limit.
+func Room(l driver.Limits, tmp int64) (workspace, other int64) {
+	workspace = l.Disk
+	if l.Memory > 0 {
+		tmp = min(tmp, l.Memory/4)
+		if workspace == 0 || workspace > l.Memory/2 {
+			workspace = l.Memory / 2
+		}
+	}
+	return workspace, tmp
+}
+
+// FilesIn is how many files a place for so many bytes may hold: each takes a page at least, in places that are not tiny.
+func FilesIn(bytes int64) int64 { return max(bytes/dirfs.PageSize, dirfs.PageSize) }

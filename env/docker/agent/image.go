@@ -117,7 +117,7 @@ func pages(info fs.FileInfo) int64 {
 	if !info.Mode().IsRegular() {
 		return 0
 	}
-	return (info.Size() + dirfs.PageSize - 1) / dirfs.PageSize * dirfs.PageSize
+	return dirfs.Pages(info.Size())
 }
 
 // walkAll calls fn for everything below dir, parents first.
