@@ -56,6 +56,15 @@ type Task struct {
 // grading does not.
 func (t *Task) Prepared() bool { return t.Workdir == "" || t.BaseTree != "" }
 
+// ValidSplit reports whether a split is one that a task may be of: train, validation, heldout or none ("").
+func ValidSplit(split string) bool {
+	switch split {
+	case "", "train", "validation", "heldout":
+		return true
+	}
+	return false
+}
+
 // Origin names the row of a public data set that a task was imported from. The row itself is kept beside the tasks.
 type Origin struct {
 	Dataset string `json:"dataset"`        // name of the importer, for example "swe-bench-verified"

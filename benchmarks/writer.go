@@ -34,16 +34,26 @@ type Writer struct {
 	tasks, rows *spool // rows is nil until the first row
 }
 
+// Vacant returns the absolute path of a folder that a set is to be written to. One that holds a set already is an error of
+// op and KindConflict, before anything is made for it.
+func Vacant(op, dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", milepost.Wrap(op, milepost.KindInvalid, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, TasksFile)); err == nil {
+		return "", milepost.E(op, milepost.KindConflict, "%s holds a task set already", dir)
+	}
+	return dir, nil
+}
+
 // NewWriter begins a task set in dir, which is made. Errors: KindConflict where dir holds one already, or another writer
 // is at work there.
 func NewWriter(dir string) (*Writer, error) {
 	const op = "benchmarks: write set"
-	dir, err := filepath.Abs(dir)
+	dir, err := Vacant(op, dir)
 	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
-	}
-	if _, err := os.Lstat(filepath.Join(dir, TasksFile)); err == nil {
-		return nil, milepost.E(op, milepost.KindConflict, "%s holds a task set already", dir)
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)

@@ -50,7 +50,7 @@ func (c Config) validate() error {
 		return bad(`package %q is not NAME==VERSION, for example "inflection==0.5.1"`, c.Package)
 	case c.Archive == "" && c.Cache == "":
 		return bad("cache is empty; a folder for downloaded distributions is wanted, or an archive")
-	case c.Split != "" && c.Split != "train" && c.Split != "validation" && c.Split != "heldout":
+	case !milepost.ValidSplit(c.Split):
 		return bad("split %q is not one of train, validation, heldout or empty", c.Split)
 	case c.Runs < 1 || c.Runs > 100:
 		return bad("runs is %d; allowed are 1 to 100", c.Runs)

@@ -1,17 +1,13 @@
 package generate
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 )
@@ -31,28 +27,14 @@ type specification struct {
 // specify writes the specification of a package from its documentation and its interface.
 func specify(ctx context.Context, cfg Config, p *parts) (*specification, error) {
 	const op = "generate: specify"
-	request, err := json.Marshal(map[string]any{"files": texts(p.code), "tests": texts(p.tests), "roots": p.module})
-	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindInternal, err)
-	}
-	cmd := exec.CommandContext(ctx, cfg.Python, "-I", "-c", specifyProgram)
-	cmd.Stdin = bytes.NewReader(request)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return nil, milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
-	}
-	if err != nil {
-		return nil, milepost.E(op, milepost.KindInvalid, "%s: %w: %s", cfg.Package, err, pypkg.LastLines(stderr.Bytes(), 3))
-	}
 	var found struct {
 		Interface string
 		Bodies    [][]string
 		Names     int
 	}
-	if err := json.Unmarshal(out, &found); err != nil {
-		return nil, milepost.E(op, milepost.KindInternal, "specify.py answered %.200q: %w", out, err)
+	request := map[string]any{"files": texts(p.code), "tests": texts(p.tests), "roots": p.module}
+	if err := pypkg.Ask(ctx, op, cfg.Package, cfg.Python, specifyProgram, request, &found); err != nil {
+		return nil, err
 	}
 	s := &specification{names: found.Names, bodies: found.Bodies}
 	s.text = s.write(cfg, p, found.Interface)

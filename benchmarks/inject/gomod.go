@@ -131,15 +131,7 @@ func goSources(cfg Config, files []benchmarks.File) (map[string]string, error) {
 			out[f.Path] = string(f.Data)
 		}
 	}
-	for _, s := range cfg.Sources {
-		if _, ok := out[s]; !ok {
-			return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no file %q", cfg.Package, s)
-		}
-	}
-	if len(out) == 0 {
-		return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no Go files without tests; name them in sources", cfg.Package)
-	}
-	return out, nil
+	return out, cfg.checkSources(out, "Go files without tests")
 }
 
 // goScript runs the tests on top of the compiled packages that the machine shows in the folder $0, if it shows any: the go

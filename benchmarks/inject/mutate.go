@@ -1,12 +1,9 @@
 package inject
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/json"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -46,24 +43,10 @@ func listMutants(ctx context.Context, cfg Config, sources map[string]string) ([]
 // pythonMutants runs mutate.py over the source files.
 func pythonMutants(ctx context.Context, cfg Config, sources map[string]string) ([]mutant, error) {
 	const op = "inject: list faults"
-	request, err := json.Marshal(map[string]any{"files": sources, "families": cfg.Families})
-	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindInternal, err)
-	}
-	cmd := exec.CommandContext(ctx, cfg.Python, "-I", "-c", mutateProgram)
-	cmd.Stdin = bytes.NewReader(request)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return nil, milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
-	}
-	if err != nil {
-		return nil, milepost.E(op, milepost.KindInvalid, "%s: %w: %s", cfg.Package, err, pypkg.LastLines(stderr.Bytes(), 3))
-	}
 	var all []mutant
-	if err := json.Unmarshal(out, &all); err != nil {
-		return nil, milepost.E(op, milepost.KindInternal, "mutate.py answered no list: %w", err)
+	request := map[string]any{"files": sources, "families": cfg.Families}
+	if err := pypkg.Ask(ctx, op, cfg.Package, cfg.Python, mutateProgram, request, &all); err != nil {
+		return nil, err
 	}
 	for _, m := range all {
 		if text := sources[m.Path]; m.Start < 0 || m.End > len(text) || m.Start > m.End || text[m.Start:m.End] != m.Old {
@@ -131,13 +114,18 @@ func sourcesOf(cfg Config, files []benchmarks.File) (map[string]string, error) {
 			out[f.Path] = string(f.Data)
 		}
 	}
-	for _, s := range cfg.Sources {
-		if _, ok := out[s]; !ok {
-			return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no file %q", cfg.Package, s)
+	return out, cfg.checkSources(out, "package with modules")
+}
+
+// checkSources reports sources that were asked for and are not there, and that there are none at all.
+func (c Config) checkSources(found map[string]string, wanted string) error {
+	for _, s := range c.Sources {
+		if _, ok := found[s]; !ok {
+			return milepost.E("inject: sources", milepost.KindNotFound, "%s has no file %q", c.Package, s)
 		}
 	}
-	if len(out) == 0 {
-		return nil, milepost.E("inject: sources", milepost.KindNotFound, "%s has no package with modules; name them in sources", cfg.Package)
+	if len(found) == 0 {
+		return milepost.E("inject: sources", milepost.KindNotFound, "%s has no %s; name them in sources", c.Package, wanted)
 	}
-	return out, nil
+	return nil
 }

@@ -35,11 +35,8 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	if err != nil {
 		return nil, err
 	}
-	if outDir, err = filepath.Abs(outDir); err != nil {
-		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
-	}
-	if _, err := os.Stat(filepath.Join(outDir, benchmarks.TasksFile)); err == nil {
-		return nil, milepost.E(op, milepost.KindConflict, "%s holds a task set already", outDir)
+	if outDir, err = benchmarks.Vacant(op, outDir); err != nil {
+		return nil, err
 	}
 	worlds, err := generate(cfg)
 	if err != nil {

@@ -61,7 +61,7 @@ func (c Config) validate() error {
 		return bad("%s and %s are releases of different packages", c.Old, c.New)
 	case c.Repo == "" && c.Cache == "" && (c.OldArchive == "" || c.NewArchive == ""):
 		return bad("cache is empty; a folder for downloaded distributions is wanted, or both archives")
-	case c.Split != "" && c.Split != "train" && c.Split != "validation" && c.Split != "heldout":
+	case !milepost.ValidSplit(c.Split):
 		return bad("split %q is not one of train, validation, heldout or empty", c.Split)
 	}
 	for _, x := range []struct {

@@ -49,11 +49,8 @@ func Make(ctx context.Context, cfg Config, check *benchmarks.Checker, outDir str
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, stats, err
 	}
-	if outDir, err = filepath.Abs(outDir); err != nil {
-		return nil, stats, milepost.Wrap(op, milepost.KindInvalid, err)
-	}
-	if _, err := os.Stat(filepath.Join(outDir, benchmarks.TasksFile)); err == nil {
-		return nil, stats, milepost.E(op, milepost.KindConflict, "%s holds a task set already", outDir)
+	if outDir, err = benchmarks.Vacant(op, outDir); err != nil {
+		return nil, stats, err
 	}
 	if err := os.MkdirAll(outDir, 0o755); err != nil {
 		return nil, stats, milepost.Wrap(op, milepost.KindUnavailable, err)

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/dirfs"
+	"github.com/milepost-rl/milepost/env/repo"
 )
 
 // BasesFolder is the name of the bare git repository, in the folder of a task set, that holds the bases of its tasks: a
@@ -47,8 +47,7 @@ func openHistory(ctx context.Context, dir string) (*history, error) {
 
 // git runs git on the repository, with nothing of the user's configuration.
 func (h *history) git(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "gc.auto=0", "-c", "safe.directory=*", "-c", "core.logAllRefUpdates=false", "--git-dir=" + h.dir}, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C"}
+	cmd := repo.Git(ctx, append([]string{"-c", "core.logAllRefUpdates=false", "--git-dir=" + h.dir}, args...)...)
 	cmd.Stdin = stdin
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words

@@ -88,12 +88,9 @@ func importInto(ctx context.Context, from, out string, p *progress) error {
 
 // newHub is the hub of data sets as the environment says; cache is the folder of downloads, "" = the user's.
 func newHub(cache string) (*dataset.Hub, error) {
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return nil, milepost.E("tasks import", milepost.KindInvalid, "no place for downloads (%w); give --cache", err)
-		}
-		cache = filepath.Join(dir, "milepost", "datasets")
+	cache, err := userCache(cache, "datasets", "--cache")
+	if err != nil {
+		return nil, err
 	}
 	return &dataset.Hub{Endpoint: os.Getenv("HF_ENDPOINT"), Token: os.Getenv("HF_TOKEN"), Cache: cache}, nil
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -80,13 +78,4 @@ func newTasksMakeEnvCommand() *cobra.Command {
 }
 
 // sdistCache is the folder of downloaded distributions: the one that was named, or one below the user's cache folder.
-func sdistCache(named string) (string, error) {
-	if named != "" {
-		return named, nil
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", milepost.E("tasks make", milepost.KindInvalid, "no place for downloads (%w); give --cache", err)
-	}
-	return filepath.Join(dir, "milepost", "sdists"), nil
-}
+func sdistCache(named string) (string, error) { return userCache(named, "sdists", "--cache") }

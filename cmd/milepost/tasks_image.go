@@ -2,12 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
 	"github.com/milepost-rl/milepost/benchmarks/pypkg"
 )
@@ -55,8 +52,8 @@ func newTasksImageCommand() *cobra.Command {
 // intoImage writes the tasks of a set, moved into the image, as a set in out and returns their number.
 func intoImage(c *cobra.Command, src pypkg.Source, set, out, image, workdir string) (int, error) {
 	const op = "tasks image"
-	if _, err := os.Stat(filepath.Join(out, benchmarks.TasksFile)); err == nil {
-		return 0, milepost.E(op, milepost.KindConflict, "%s holds a task set already", out)
+	if _, err := benchmarks.Vacant(op, out); err != nil {
+		return 0, err
 	}
 	tasks, err := benchmarks.Load(set)
 	if err != nil {

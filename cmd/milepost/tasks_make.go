@@ -157,15 +157,11 @@ func parseFaults(s string) (int, inject.Shares, error) {
 
 // goCache is the folder of compiled Go packages, which sandboxes are shown, made where it is missing.
 func goCache(dir string) (string, error) {
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", milepost.E("tasks make inject", milepost.KindInvalid, "no place for compiled packages (%w); give --go-cache", err)
-		}
-		dir = filepath.Join(base, "milepost", "go-build")
+	dir, err := userCache(dir, "go-build", "--go-cache")
+	if err != nil {
+		return "", err
 	}
-	dir, err := filepath.Abs(dir)
-	if err == nil {
+	if dir, err = filepath.Abs(dir); err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	return dir, milepost.Wrap("tasks make inject", milepost.KindUnavailable, err)

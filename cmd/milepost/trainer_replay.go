@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -114,9 +113,7 @@ func batchOf(path string) (*orchestrator.Folder, int, error) {
 
 func printMetrics(out io.Writer, metrics map[string]float64, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return milepost.Wrap("print metrics", milepost.KindUnavailable, enc.Encode(metrics))
+		return printJSON(out, metrics)
 	}
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
 		if _, err := fmt.Fprintf(out, "%-22s %.6g\n", name, metrics[name]); err != nil {
