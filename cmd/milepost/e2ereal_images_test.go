@@ -137,7 +137,7 @@ func TestTasksImageNeedsItsFlags(t *testing.T) {
 		"--image is missing": {"set", "--out", "x"},
 		`--package is "p"`:   {"set", "--out", "x", "--image", "i", "--package", "p"},
 	} {
-		if code, errOut := milepostCommand(t, append([]string{"tasks", "image"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
+		if code, errOut := command(t, append([]string{"tasks", "image"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
 			t.Errorf("%v: %d %s", args, code, errOut)
 		}
 	}

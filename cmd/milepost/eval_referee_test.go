@@ -56,7 +56,7 @@ func TestEvalFilesAndTheReferee(t *testing.T) {
 	}
 	set, ids := refereeSet(t)
 	dir, out := filepath.Join(t.TempDir(), "e"), filepath.Join(t.TempDir(), "g")
-	if code, said := milepostCommand(t, evalArgs(newStubEndpoint(t, 0, nil).URL, set, dir, "--samples", "1")...); code != exitDone {
+	if code, said := command(t, evalArgs(newStubEndpoint(t, 0, nil).URL, set, dir, "--samples", "1")...); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, said)
 	}
 	home := t.TempDir()
@@ -83,7 +83,7 @@ func TestEvalFilesAndTheReferee(t *testing.T) {
 	if ours := runReport(t, filepath.Join(dir, "report-attempt-0.json")); !reflect.DeepEqual(ours, theirs) {
 		t.Errorf("reports of a run\n ours    %+v\n referee %+v", ours, theirs)
 	}
-	if code, said := milepostCommand(t, "grade", "--predictions", file, "--tasks", set, "--out", out); code != exitDone {
+	if code, said := command(t, "grade", "--predictions", file, "--tasks", set, "--out", out); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, said)
 	}
 	if graded := runReport(t, filepath.Join(out, "stub.milepost.json")); !reflect.DeepEqual(graded, theirs) {

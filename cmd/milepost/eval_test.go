@@ -220,12 +220,8 @@ func TestEvalEndpointTroubles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			endpoint := newStubEndpoint(t, 0, c.spoil)
-			var out, log bytes.Buffer
-			root := newRootCommand()
-			root.SetOut(&out)
-			root.SetErr(&log)
-			code := run(t.Context(), root, evalArgs(endpoint.URL, set, filepath.Join(t.TempDir(), "e"), c.more...))
-			if said := out.String() + log.String(); code != c.code || !strings.Contains(said, c.says) {
+			code, said := command(t, evalArgs(endpoint.URL, set, filepath.Join(t.TempDir(), "e"), c.more...)...)
+			if code != c.code || !strings.Contains(said, c.says) {
 				t.Errorf("exit code %d, want %d with %q; it said:\n%s", code, c.code, c.says, said)
 			}
 		})
@@ -236,15 +232,8 @@ func TestEvalEndpointTroubles(t *testing.T) {
 func TestEvalNamesWhatIsWrong(t *testing.T) {
 	needSandbox(t)
 	set, dir := evalSet(t, 1), filepath.Join(t.TempDir(), "e")
-	command := func(args ...string) (int, string) {
-		var out bytes.Buffer
-		root := newRootCommand()
-		root.SetOut(&out)
-		root.SetErr(&out)
-		return run(t.Context(), root, args), out.String()
-	}
 	idle := []string{"eval", "--tasks", set, "--script", "idle", "--samples", "1", "--set", "tasks.certificates=ignore", "--set", "run.dir=" + t.TempDir()}
-	if code, said := command(append(idle, "--out", dir)...); code != exitDone || !strings.Contains(said, "pass@1  1.000") {
+	if code, said := command(t, append(idle, "--out", dir)...); code != exitDone || !strings.Contains(said, "pass@1  1.000") {
 		t.Fatalf("exit code %d: %s", code, said)
 	}
 	other := evalSet(t, 2)
@@ -264,21 +253,21 @@ func TestEvalNamesWhatIsWrong(t *testing.T) {
 		"-k 2: there are 1 attempts in common":                          {[]string{"eval", "compare", dir, dir, "-k", "2"}, exitUsage},
 		"does not exist; an evaluation writes it when it ends":          {[]string{"eval", "compare", dir, set}, exitFailed},
 	} {
-		if code, said := command(c.args...); code != c.code || !strings.Contains(said, want) {
+		if code, said := command(t, c.args...); code != c.code || !strings.Contains(said, want) {
 			t.Errorf("%v: exit code %d, want %d with %q; it said: %s", c.args, code, c.code, want, said)
 		}
 	}
 	unborn := filepath.Join(t.TempDir(), "unborn")
-	if code, said := command(append(idle, "--ids", "nope", "--out", unborn)...); code != exitUsage {
+	if code, said := command(t, append(idle, "--ids", "nope", "--out", unborn)...); code != exitUsage {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	if _, err := os.Stat(unborn); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an evaluation that never began left its folder: %v", err)
 	}
-	if code, said := command("eval", "--resume", dir, "--samples", "2"); code != exitDone || !strings.Contains(said, "2 attempts graded") {
+	if code, said := command(t, "eval", "--resume", dir, "--samples", "2"); code != exitDone || !strings.Contains(said, "2 attempts graded") {
 		t.Errorf("more attempts: exit code %d: %s", code, said)
 	}
-	if code, said := command("eval", "compare", dir, dir); code != exitDone || !strings.Contains(said, "1 common tasks") {
+	if code, said := command(t, "eval", "compare", dir, dir); code != exitDone || !strings.Contains(said, "1 common tasks") {
 		t.Errorf("compare: exit code %d: %s", code, said)
 	}
 }

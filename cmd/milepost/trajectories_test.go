@@ -16,17 +16,6 @@ const chatRow = `{"instance_id":"org__repo-1","resolved":true,"exit_status":"sub
 	`{"role":"assistant","content":"","tool_calls":[{"id":"b","function":{"name":"grep","arguments":"{}"}}]},{"role":"tool","tool_call_id":"b","content":"no such tool"},` +
 	`{"role":"assistant","content":"Done.","tool_calls":[{"id":"c","function":{"name":"submit","arguments":"{}"}}]}]}`
 
-// milepostCommand runs a command line in process.
-func milepostCommand(t *testing.T, args ...string) (code int, output string) {
-	t.Helper()
-	out := &lockedBuffer{}
-	root := newRootCommand()
-	root.SetOut(out)
-	root.SetErr(out)
-	code = run(t.Context(), root, args)
-	return code, out.String()
-}
-
 func TestTrajectoriesCommand(t *testing.T) {
 	dir := t.TempDir()
 	good, bad, out := filepath.Join(dir, "good.jsonl"), filepath.Join(dir, "bad.jsonl"), filepath.Join(dir, "out")
@@ -52,7 +41,7 @@ func TestTrajectoriesCommand(t *testing.T) {
 		{[]string{"trajectories", "import", good, "--out", out}, exitDone, []string{out + ": 1 demonstrations of 1 trajectories, 2 trained turns"}},
 		{[]string{"trajectories", "import", good, "--out", out}, exitFailed, []string{"holds an import already"}},
 	} {
-		code, output := milepostCommand(t, c.args...)
+		code, output := command(t, c.args...)
 		for _, want := range c.says {
 			if code != c.code || !strings.Contains(output, want) {
 				t.Errorf("%v: exit code %d, want %d and %q in\n%s", c.args, code, c.code, want, output)
