@@ -111,6 +111,7 @@ type InitRequest struct {
 	Seed      int64
 	ValueHead bool // with a value head, which starts at 0: every value is 0 until it has learned
 	Recompute bool // activation checkpointing: less memory for about a third more arithmetic
+	Options   Options
 }
 
 // Init loads a model with a fresh optimizer. Kinds: invalid, not_found, unavailable.
@@ -118,7 +119,7 @@ func (c *Client) Init(ctx context.Context, r InitRequest) (ModelInfo, error) {
 	if r.DType == "" {
 		r.DType = "float32"
 	}
-	reply, err := c.rpc.Init(ctx, &trainerpb.InitRequest{Model: r.Model, Reference: r.Reference, Dtype: r.DType, Seed: r.Seed, ValueHead: r.ValueHead, Recompute: r.Recompute})
+	reply, err := c.rpc.Init(ctx, &trainerpb.InitRequest{Model: r.Model, Reference: r.Reference, Dtype: r.DType, Seed: r.Seed, ValueHead: r.ValueHead, Recompute: r.Recompute, Options: r.Options.proto()})
 	if err != nil {
 		return ModelInfo{}, wireError("trainerbridge: init", err)
 	}
@@ -239,12 +240,13 @@ type LoadRequest struct {
 	ValueHead      bool   // whether a value head is wanted; a checkpoint that differs is refused
 	FreshValueHead bool   // with ValueHead: a checkpoint without a value head gets a new one instead
 	Recompute      bool   // activation checkpointing
+	Options        Options
 }
 
 // Load reads a checkpoint; the next Update goes on exactly where the saved trainer would have. Kinds: invalid (a value
 // head that is missing or not wanted), not_found, corrupt (no commit marker or a wrong hash), unavailable.
 func (c *Client) Load(ctx context.Context, r LoadRequest) (ModelInfo, error) {
-	reply, err := c.rpc.Load(ctx, &trainerpb.LoadRequest{Dir: r.Dir, Reference: r.Reference, ValueHead: r.ValueHead, FreshValueHead: r.FreshValueHead, Recompute: r.Recompute})
+	reply, err := c.rpc.Load(ctx, &trainerpb.LoadRequest{Dir: r.Dir, Reference: r.Reference, ValueHead: r.ValueHead, FreshValueHead: r.FreshValueHead, Recompute: r.Recompute, Options: r.Options.proto()})
 	if err != nil {
 		return ModelInfo{}, wireError("trainerbridge: load", err)
 	}

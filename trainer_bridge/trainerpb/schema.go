@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "0b13bda8a1e8d57051aeb5d8be7719da3a60111da2327daf62f06923679af1e2"
+const SchemaHash = "c5cc0beb8972742990057cb8f2cd1138aa216ead1cd77a085e1bb7ace0344431"

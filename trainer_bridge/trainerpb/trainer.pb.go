@@ -559,6 +559,7 @@ type InitRequest struct {
 	Seed          int64                  `protobuf:"varint,4,opt,name=seed,proto3" json:"seed,omitempty"`
 	ValueHead     bool                   `protobuf:"varint,5,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"` // with a value head, which starts at 0
 	Recompute     bool                   `protobuf:"varint,6,opt,name=recompute,proto3" json:"recompute,omitempty"`                  // activation checkpointing: layers run again in the backward pass
+	Options       *Options               `protobuf:"bytes,7,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -635,6 +636,143 @@ func (x *InitRequest) GetRecompute() bool {
 	return false
 }
 
+func (x *InitRequest) GetOptions() *Options {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// Options are the choices that Init and Load share; a field that is not set is the plain trainer.
+type Options struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Lora            *LoraConfig            `protobuf:"bytes,1,opt,name=lora,proto3" json:"lora,omitempty"`                                               // set = an adapter is trained, and the model's own weights are frozen
+	Kernels         string                 `protobuf:"bytes,2,opt,name=kernels,proto3" json:"kernels,omitempty"`                                         // fused kernels: empty = none, or liger
+	ContextParallel int32                  `protobuf:"varint,3,opt,name=context_parallel,json=contextParallel,proto3" json:"context_parallel,omitempty"` // ranks that share one sequence; 0 and 1 = each rank has whole sequences
+	RoutingReplay   bool                   `protobuf:"varint,4,opt,name=routing_replay,json=routingReplay,proto3" json:"routing_replay,omitempty"`       // experts as the sampler chose them
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Options) Reset() {
+	*x = Options{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Options) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Options) ProtoMessage() {}
+
+func (x *Options) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Options.ProtoReflect.Descriptor instead.
+func (*Options) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Options) GetLora() *LoraConfig {
+	if x != nil {
+		return x.Lora
+	}
+	return nil
+}
+
+func (x *Options) GetKernels() string {
+	if x != nil {
+		return x.Kernels
+	}
+	return ""
+}
+
+func (x *Options) GetContextParallel() int32 {
+	if x != nil {
+		return x.ContextParallel
+	}
+	return 0
+}
+
+func (x *Options) GetRoutingReplay() bool {
+	if x != nil {
+		return x.RoutingReplay
+	}
+	return false
+}
+
+// LoraConfig is a low-rank adapter; docs in milepost_trainer/lora.py.
+type LoraConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          int32                  `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	Alpha         float64                `protobuf:"fixed64,2,opt,name=alpha,proto3" json:"alpha,omitempty"`                                    // the adapter's product is multiplied by alpha / rank
+	TargetModules []string               `protobuf:"bytes,3,rep,name=target_modules,json=targetModules,proto3" json:"target_modules,omitempty"` // last parts of module names, as q_proj; empty = every linear layer but the head
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoraConfig) Reset() {
+	*x = LoraConfig{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoraConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoraConfig) ProtoMessage() {}
+
+func (x *LoraConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoraConfig.ProtoReflect.Descriptor instead.
+func (*LoraConfig) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LoraConfig) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *LoraConfig) GetAlpha() float64 {
+	if x != nil {
+		return x.Alpha
+	}
+	return 0
+}
+
+func (x *LoraConfig) GetTargetModules() []string {
+	if x != nil {
+		return x.TargetModules
+	}
+	return nil
+}
+
 type InitReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Info          *ModelInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
@@ -644,7 +782,7 @@ type InitReply struct {
 
 func (x *InitReply) Reset() {
 	*x = InitReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[9]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +794,7 @@ func (x *InitReply) String() string {
 func (*InitReply) ProtoMessage() {}
 
 func (x *InitReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[9]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +807,7 @@ func (x *InitReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitReply.ProtoReflect.Descriptor instead.
 func (*InitReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{9}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InitReply) GetInfo() *ModelInfo {
@@ -695,7 +833,7 @@ type ModelInfo struct {
 
 func (x *ModelInfo) Reset() {
 	*x = ModelInfo{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[10]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +845,7 @@ func (x *ModelInfo) String() string {
 func (*ModelInfo) ProtoMessage() {}
 
 func (x *ModelInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[10]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +858,7 @@ func (x *ModelInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelInfo.ProtoReflect.Descriptor instead.
 func (*ModelInfo) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{10}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ModelInfo) GetParameters() int64 {
@@ -803,7 +941,7 @@ type LossConfig struct {
 
 func (x *LossConfig) Reset() {
 	*x = LossConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[11]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +953,7 @@ func (x *LossConfig) String() string {
 func (*LossConfig) ProtoMessage() {}
 
 func (x *LossConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[11]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +966,7 @@ func (x *LossConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossConfig.ProtoReflect.Descriptor instead.
 func (*LossConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{11}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LossConfig) GetLoss() string {
@@ -950,7 +1088,7 @@ type OptimizerConfig struct {
 
 func (x *OptimizerConfig) Reset() {
 	*x = OptimizerConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[12]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +1100,7 @@ func (x *OptimizerConfig) String() string {
 func (*OptimizerConfig) ProtoMessage() {}
 
 func (x *OptimizerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[12]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +1113,7 @@ func (x *OptimizerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OptimizerConfig.ProtoReflect.Descriptor instead.
 func (*OptimizerConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{12}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OptimizerConfig) GetLr() float64 {
@@ -1033,7 +1171,7 @@ type ValueConfig struct {
 
 func (x *ValueConfig) Reset() {
 	*x = ValueConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1045,7 +1183,7 @@ func (x *ValueConfig) String() string {
 func (*ValueConfig) ProtoMessage() {}
 
 func (x *ValueConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[13]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1058,7 +1196,7 @@ func (x *ValueConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueConfig.ProtoReflect.Descriptor instead.
 func (*ValueConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{13}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ValueConfig) GetLr() float64 {
@@ -1106,7 +1244,7 @@ type UpdateConfig struct {
 
 func (x *UpdateConfig) Reset() {
 	*x = UpdateConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1256,7 @@ func (x *UpdateConfig) String() string {
 func (*UpdateConfig) ProtoMessage() {}
 
 func (x *UpdateConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[14]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1269,7 @@ func (x *UpdateConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateConfig.ProtoReflect.Descriptor instead.
 func (*UpdateConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{14}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateConfig) GetLoss() *LossConfig {
@@ -1210,7 +1348,7 @@ type GuardConfig struct {
 
 func (x *GuardConfig) Reset() {
 	*x = GuardConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1360,7 @@ func (x *GuardConfig) String() string {
 func (*GuardConfig) ProtoMessage() {}
 
 func (x *GuardConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[15]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1373,7 @@ func (x *GuardConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuardConfig.ProtoReflect.Descriptor instead.
 func (*GuardConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{15}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GuardConfig) GetMaxRatio() float64 {
@@ -1278,7 +1416,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1428,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[16]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1441,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{16}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateRequest) GetBatchId() string {
@@ -1374,7 +1512,7 @@ type UpdateReply struct {
 
 func (x *UpdateReply) Reset() {
 	*x = UpdateReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1524,7 @@ func (x *UpdateReply) String() string {
 func (*UpdateReply) ProtoMessage() {}
 
 func (x *UpdateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[17]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1537,7 @@ func (x *UpdateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateReply.ProtoReflect.Descriptor instead.
 func (*UpdateReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{17}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateReply) GetUpdates() int64 {
@@ -1644,7 +1782,7 @@ type SupervisedConfig struct {
 
 func (x *SupervisedConfig) Reset() {
 	*x = SupervisedConfig{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1794,7 @@ func (x *SupervisedConfig) String() string {
 func (*SupervisedConfig) ProtoMessage() {}
 
 func (x *SupervisedConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[18]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1807,7 @@ func (x *SupervisedConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedConfig.ProtoReflect.Descriptor instead.
 func (*SupervisedConfig) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{18}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SupervisedConfig) GetOptimizer() *OptimizerConfig {
@@ -1752,7 +1890,7 @@ type SupervisedRequest struct {
 
 func (x *SupervisedRequest) Reset() {
 	*x = SupervisedRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1902,7 @@ func (x *SupervisedRequest) String() string {
 func (*SupervisedRequest) ProtoMessage() {}
 
 func (x *SupervisedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[19]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1915,7 @@ func (x *SupervisedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedRequest.ProtoReflect.Descriptor instead.
 func (*SupervisedRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{19}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SupervisedRequest) GetPath() string {
@@ -1815,7 +1953,7 @@ type SupervisedProgress struct {
 
 func (x *SupervisedProgress) Reset() {
 	*x = SupervisedProgress{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1965,7 @@ func (x *SupervisedProgress) String() string {
 func (*SupervisedProgress) ProtoMessage() {}
 
 func (x *SupervisedProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[20]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1978,7 @@ func (x *SupervisedProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupervisedProgress.ProtoReflect.Descriptor instead.
 func (*SupervisedProgress) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{20}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SupervisedProgress) GetStep() int32 {
@@ -1943,7 +2081,7 @@ type TokenList struct {
 
 func (x *TokenList) Reset() {
 	*x = TokenList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2093,7 @@ func (x *TokenList) String() string {
 func (*TokenList) ProtoMessage() {}
 
 func (x *TokenList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[21]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2106,7 @@ func (x *TokenList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenList.ProtoReflect.Descriptor instead.
 func (*TokenList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{21}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TokenList) GetIds() []int32 {
@@ -1989,7 +2127,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2139,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[22]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2152,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{22}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ScoreRequest) GetSequences() []*TokenList {
@@ -2047,7 +2185,7 @@ type LogprobList struct {
 
 func (x *LogprobList) Reset() {
 	*x = LogprobList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2197,7 @@ func (x *LogprobList) String() string {
 func (*LogprobList) ProtoMessage() {}
 
 func (x *LogprobList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[23]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2210,7 @@ func (x *LogprobList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogprobList.ProtoReflect.Descriptor instead.
 func (*LogprobList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{23}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LogprobList) GetValues() []float32 {
@@ -2091,7 +2229,7 @@ type ScoreReply struct {
 
 func (x *ScoreReply) Reset() {
 	*x = ScoreReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2241,7 @@ func (x *ScoreReply) String() string {
 func (*ScoreReply) ProtoMessage() {}
 
 func (x *ScoreReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[24]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2254,7 @@ func (x *ScoreReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreReply.ProtoReflect.Descriptor instead.
 func (*ScoreReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{24}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ScoreReply) GetLogprobs() []*LogprobList {
@@ -2137,7 +2275,7 @@ type ValuesRequest struct {
 
 func (x *ValuesRequest) Reset() {
 	*x = ValuesRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2287,7 @@ func (x *ValuesRequest) String() string {
 func (*ValuesRequest) ProtoMessage() {}
 
 func (x *ValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[25]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2300,7 @@ func (x *ValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuesRequest.ProtoReflect.Descriptor instead.
 func (*ValuesRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{25}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ValuesRequest) GetPath() string {
@@ -2195,7 +2333,7 @@ type ValueList struct {
 
 func (x *ValueList) Reset() {
 	*x = ValueList{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2345,7 @@ func (x *ValueList) String() string {
 func (*ValueList) ProtoMessage() {}
 
 func (x *ValueList) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[26]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2358,7 @@ func (x *ValueList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueList.ProtoReflect.Descriptor instead.
 func (*ValueList) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{26}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ValueList) GetValues() []float32 {
@@ -2239,7 +2377,7 @@ type ValuesReply struct {
 
 func (x *ValuesReply) Reset() {
 	*x = ValuesReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2389,7 @@ func (x *ValuesReply) String() string {
 func (*ValuesReply) ProtoMessage() {}
 
 func (x *ValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[27]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2402,7 @@ func (x *ValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValuesReply.ProtoReflect.Descriptor instead.
 func (*ValuesReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{27}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ValuesReply) GetRows() []*ValueList {
@@ -2283,7 +2421,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2433,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[28]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2446,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{28}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SaveRequest) GetDir() string {
@@ -2327,7 +2465,7 @@ type SaveReply struct {
 
 func (x *SaveReply) Reset() {
 	*x = SaveReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2477,7 @@ func (x *SaveReply) String() string {
 func (*SaveReply) ProtoMessage() {}
 
 func (x *SaveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[29]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2490,7 @@ func (x *SaveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveReply.ProtoReflect.Descriptor instead.
 func (*SaveReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{29}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SaveReply) GetInfo() *ModelInfo {
@@ -2369,13 +2507,14 @@ type LoadRequest struct {
 	ValueHead      bool                   `protobuf:"varint,3,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"`                  // a value head is wanted: a checkpoint without one is refused, as is one with an unwanted one
 	FreshValueHead bool                   `protobuf:"varint,4,opt,name=fresh_value_head,json=freshValueHead,proto3" json:"fresh_value_head,omitempty"` // with value_head: a checkpoint without a head gets a new one instead
 	Recompute      bool                   `protobuf:"varint,5,opt,name=recompute,proto3" json:"recompute,omitempty"`                                   // as in InitRequest
+	Options        *Options               `protobuf:"bytes,6,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *LoadRequest) Reset() {
 	*x = LoadRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2526,7 @@ func (x *LoadRequest) String() string {
 func (*LoadRequest) ProtoMessage() {}
 
 func (x *LoadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[30]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2539,7 @@ func (x *LoadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRequest.ProtoReflect.Descriptor instead.
 func (*LoadRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{30}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LoadRequest) GetDir() string {
@@ -2438,6 +2577,13 @@ func (x *LoadRequest) GetRecompute() bool {
 	return false
 }
 
+func (x *LoadRequest) GetOptions() *Options {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
 type LoadReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Info          *ModelInfo             `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
@@ -2447,7 +2593,7 @@ type LoadReply struct {
 
 func (x *LoadReply) Reset() {
 	*x = LoadReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2605,7 @@ func (x *LoadReply) String() string {
 func (*LoadReply) ProtoMessage() {}
 
 func (x *LoadReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[31]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2618,7 @@ func (x *LoadReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadReply.ProtoReflect.Descriptor instead.
 func (*LoadReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{31}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LoadReply) GetInfo() *ModelInfo {
@@ -2485,14 +2631,15 @@ func (x *LoadReply) GetInfo() *ModelInfo {
 type ExportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
-	Dtype         string                 `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"` // float32 or bfloat16; empty = the dtype of Init
+	Dtype         string                 `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`      // float32 or bfloat16; empty = the dtype of Init
+	Adapter       bool                   `protobuf:"varint,3,opt,name=adapter,proto3" json:"adapter,omitempty"` // the LoRA adapter alone, in peft's form, instead of the whole model
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2651,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[32]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2664,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{32}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExportRequest) GetDir() string {
@@ -2534,6 +2681,13 @@ func (x *ExportRequest) GetDtype() string {
 	return ""
 }
 
+func (x *ExportRequest) GetAdapter() bool {
+	if x != nil {
+		return x.Adapter
+	}
+	return false
+}
+
 type ExportReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WeightsSha256 string                 `protobuf:"bytes,1,opt,name=weights_sha256,json=weightsSha256,proto3" json:"weights_sha256,omitempty"`
@@ -2544,7 +2698,7 @@ type ExportReply struct {
 
 func (x *ExportReply) Reset() {
 	*x = ExportReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2710,7 @@ func (x *ExportReply) String() string {
 func (*ExportReply) ProtoMessage() {}
 
 func (x *ExportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[33]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2723,7 @@ func (x *ExportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportReply.ProtoReflect.Descriptor instead.
 func (*ExportReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{33}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExportReply) GetWeightsSha256() string {
@@ -2594,7 +2748,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2606,7 +2760,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[34]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2619,7 +2773,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{34}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
 }
 
 type HealthReply struct {
@@ -2635,7 +2789,7 @@ type HealthReply struct {
 
 func (x *HealthReply) Reset() {
 	*x = HealthReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2647,7 +2801,7 @@ func (x *HealthReply) String() string {
 func (*HealthReply) ProtoMessage() {}
 
 func (x *HealthReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[35]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2660,7 +2814,7 @@ func (x *HealthReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthReply.ProtoReflect.Descriptor instead.
 func (*HealthReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{35}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HealthReply) GetBusy() string {
@@ -2706,7 +2860,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2872,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2885,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{38}
 }
 
 type ShutdownReply struct {
@@ -2742,7 +2896,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2908,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2921,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{37}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{39}
 }
 
 var File_milepost_trainer_pb_trainer_proto protoreflect.FileDescriptor
@@ -2821,7 +2975,7 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"parameters\x18\x01 \x01(\x03R\n" +
 	"parameters\x12\x1d\n" +
 	"\n" +
-	"vocab_size\x18\x02 \x01(\x05R\tvocabSize\"\xa8\x01\n" +
+	"vocab_size\x18\x02 \x01(\x05R\tvocabSize\"\xe0\x01\n" +
 	"\vInitRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1c\n" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x14\n" +
@@ -2829,7 +2983,18 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x04seed\x18\x04 \x01(\x03R\x04seed\x12\x1d\n" +
 	"\n" +
 	"value_head\x18\x05 \x01(\bR\tvalueHead\x12\x1c\n" +
-	"\trecompute\x18\x06 \x01(\bR\trecompute\"?\n" +
+	"\trecompute\x18\x06 \x01(\bR\trecompute\x126\n" +
+	"\aoptions\x18\a \x01(\v2\x1c.milepost.trainer.v1.OptionsR\aoptions\"\xaa\x01\n" +
+	"\aOptions\x123\n" +
+	"\x04lora\x18\x01 \x01(\v2\x1f.milepost.trainer.v1.LoraConfigR\x04lora\x12\x18\n" +
+	"\akernels\x18\x02 \x01(\tR\akernels\x12)\n" +
+	"\x10context_parallel\x18\x03 \x01(\x05R\x0fcontextParallel\x12%\n" +
+	"\x0erouting_replay\x18\x04 \x01(\bR\rroutingReplay\"]\n" +
+	"\n" +
+	"LoraConfig\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
+	"\x05alpha\x18\x02 \x01(\x01R\x05alpha\x12%\n" +
+	"\x0etarget_modules\x18\x03 \x03(\tR\rtargetModules\"?\n" +
 	"\tInitReply\x122\n" +
 	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xfe\x01\n" +
 	"\tModelInfo\x12\x1e\n" +
@@ -3004,19 +3169,21 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\vSaveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\"?\n" +
 	"\tSaveReply\x122\n" +
-	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xa4\x01\n" +
+	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"\xdc\x01\n" +
 	"\vLoadRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x1c\n" +
 	"\treference\x18\x02 \x01(\tR\treference\x12\x1d\n" +
 	"\n" +
 	"value_head\x18\x03 \x01(\bR\tvalueHead\x12(\n" +
 	"\x10fresh_value_head\x18\x04 \x01(\bR\x0efreshValueHead\x12\x1c\n" +
-	"\trecompute\x18\x05 \x01(\bR\trecompute\"?\n" +
+	"\trecompute\x18\x05 \x01(\bR\trecompute\x126\n" +
+	"\aoptions\x18\x06 \x01(\v2\x1c.milepost.trainer.v1.OptionsR\aoptions\"?\n" +
 	"\tLoadReply\x122\n" +
-	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"7\n" +
+	"\x04info\x18\x01 \x01(\v2\x1e.milepost.trainer.v1.ModelInfoR\x04info\"Q\n" +
 	"\rExportRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x14\n" +
-	"\x05dtype\x18\x02 \x01(\tR\x05dtype\"J\n" +
+	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x18\n" +
+	"\aadapter\x18\x03 \x01(\bR\aadapter\"J\n" +
 	"\vExportReply\x12%\n" +
 	"\x0eweights_sha256\x18\x01 \x01(\tR\rweightsSha256\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\x0f\n" +
@@ -3056,7 +3223,7 @@ func file_milepost_trainer_pb_trainer_proto_rawDescGZIP() []byte {
 	return file_milepost_trainer_pb_trainer_proto_rawDescData
 }
 
-var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
 	(*Status)(nil),             // 0: milepost.trainer.v1.Status
 	(*Any)(nil),                // 1: milepost.trainer.v1.Any
@@ -3067,81 +3234,86 @@ var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
 	(*ModelConfig)(nil),        // 6: milepost.trainer.v1.ModelConfig
 	(*CreateModelReply)(nil),   // 7: milepost.trainer.v1.CreateModelReply
 	(*InitRequest)(nil),        // 8: milepost.trainer.v1.InitRequest
-	(*InitReply)(nil),          // 9: milepost.trainer.v1.InitReply
-	(*ModelInfo)(nil),          // 10: milepost.trainer.v1.ModelInfo
-	(*LossConfig)(nil),         // 11: milepost.trainer.v1.LossConfig
-	(*OptimizerConfig)(nil),    // 12: milepost.trainer.v1.OptimizerConfig
-	(*ValueConfig)(nil),        // 13: milepost.trainer.v1.ValueConfig
-	(*UpdateConfig)(nil),       // 14: milepost.trainer.v1.UpdateConfig
-	(*GuardConfig)(nil),        // 15: milepost.trainer.v1.GuardConfig
-	(*UpdateRequest)(nil),      // 16: milepost.trainer.v1.UpdateRequest
-	(*UpdateReply)(nil),        // 17: milepost.trainer.v1.UpdateReply
-	(*SupervisedConfig)(nil),   // 18: milepost.trainer.v1.SupervisedConfig
-	(*SupervisedRequest)(nil),  // 19: milepost.trainer.v1.SupervisedRequest
-	(*SupervisedProgress)(nil), // 20: milepost.trainer.v1.SupervisedProgress
-	(*TokenList)(nil),          // 21: milepost.trainer.v1.TokenList
-	(*ScoreRequest)(nil),       // 22: milepost.trainer.v1.ScoreRequest
-	(*LogprobList)(nil),        // 23: milepost.trainer.v1.LogprobList
-	(*ScoreReply)(nil),         // 24: milepost.trainer.v1.ScoreReply
-	(*ValuesRequest)(nil),      // 25: milepost.trainer.v1.ValuesRequest
-	(*ValueList)(nil),          // 26: milepost.trainer.v1.ValueList
-	(*ValuesReply)(nil),        // 27: milepost.trainer.v1.ValuesReply
-	(*SaveRequest)(nil),        // 28: milepost.trainer.v1.SaveRequest
-	(*SaveReply)(nil),          // 29: milepost.trainer.v1.SaveReply
-	(*LoadRequest)(nil),        // 30: milepost.trainer.v1.LoadRequest
-	(*LoadReply)(nil),          // 31: milepost.trainer.v1.LoadReply
-	(*ExportRequest)(nil),      // 32: milepost.trainer.v1.ExportRequest
-	(*ExportReply)(nil),        // 33: milepost.trainer.v1.ExportReply
-	(*HealthRequest)(nil),      // 34: milepost.trainer.v1.HealthRequest
-	(*HealthReply)(nil),        // 35: milepost.trainer.v1.HealthReply
-	(*ShutdownRequest)(nil),    // 36: milepost.trainer.v1.ShutdownRequest
-	(*ShutdownReply)(nil),      // 37: milepost.trainer.v1.ShutdownReply
+	(*Options)(nil),            // 9: milepost.trainer.v1.Options
+	(*LoraConfig)(nil),         // 10: milepost.trainer.v1.LoraConfig
+	(*InitReply)(nil),          // 11: milepost.trainer.v1.InitReply
+	(*ModelInfo)(nil),          // 12: milepost.trainer.v1.ModelInfo
+	(*LossConfig)(nil),         // 13: milepost.trainer.v1.LossConfig
+	(*OptimizerConfig)(nil),    // 14: milepost.trainer.v1.OptimizerConfig
+	(*ValueConfig)(nil),        // 15: milepost.trainer.v1.ValueConfig
+	(*UpdateConfig)(nil),       // 16: milepost.trainer.v1.UpdateConfig
+	(*GuardConfig)(nil),        // 17: milepost.trainer.v1.GuardConfig
+	(*UpdateRequest)(nil),      // 18: milepost.trainer.v1.UpdateRequest
+	(*UpdateReply)(nil),        // 19: milepost.trainer.v1.UpdateReply
+	(*SupervisedConfig)(nil),   // 20: milepost.trainer.v1.SupervisedConfig
+	(*SupervisedRequest)(nil),  // 21: milepost.trainer.v1.SupervisedRequest
+	(*SupervisedProgress)(nil), // 22: milepost.trainer.v1.SupervisedProgress
+	(*TokenList)(nil),          // 23: milepost.trainer.v1.TokenList
+	(*ScoreRequest)(nil),       // 24: milepost.trainer.v1.ScoreRequest
+	(*LogprobList)(nil),        // 25: milepost.trainer.v1.LogprobList
+	(*ScoreReply)(nil),         // 26: milepost.trainer.v1.ScoreReply
+	(*ValuesRequest)(nil),      // 27: milepost.trainer.v1.ValuesRequest
+	(*ValueList)(nil),          // 28: milepost.trainer.v1.ValueList
+	(*ValuesReply)(nil),        // 29: milepost.trainer.v1.ValuesReply
+	(*SaveRequest)(nil),        // 30: milepost.trainer.v1.SaveRequest
+	(*SaveReply)(nil),          // 31: milepost.trainer.v1.SaveReply
+	(*LoadRequest)(nil),        // 32: milepost.trainer.v1.LoadRequest
+	(*LoadReply)(nil),          // 33: milepost.trainer.v1.LoadReply
+	(*ExportRequest)(nil),      // 34: milepost.trainer.v1.ExportRequest
+	(*ExportReply)(nil),        // 35: milepost.trainer.v1.ExportReply
+	(*HealthRequest)(nil),      // 36: milepost.trainer.v1.HealthRequest
+	(*HealthReply)(nil),        // 37: milepost.trainer.v1.HealthReply
+	(*ShutdownRequest)(nil),    // 38: milepost.trainer.v1.ShutdownRequest
+	(*ShutdownReply)(nil),      // 39: milepost.trainer.v1.ShutdownReply
 }
 var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	1,  // 0: milepost.trainer.v1.Status.details:type_name -> milepost.trainer.v1.Any
 	6,  // 1: milepost.trainer.v1.CreateModelRequest.model:type_name -> milepost.trainer.v1.ModelConfig
-	10, // 2: milepost.trainer.v1.InitReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	11, // 3: milepost.trainer.v1.UpdateConfig.loss:type_name -> milepost.trainer.v1.LossConfig
-	12, // 4: milepost.trainer.v1.UpdateConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
-	13, // 5: milepost.trainer.v1.UpdateConfig.value:type_name -> milepost.trainer.v1.ValueConfig
-	15, // 6: milepost.trainer.v1.UpdateConfig.guard:type_name -> milepost.trainer.v1.GuardConfig
-	14, // 7: milepost.trainer.v1.UpdateRequest.config:type_name -> milepost.trainer.v1.UpdateConfig
-	12, // 8: milepost.trainer.v1.SupervisedConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
-	18, // 9: milepost.trainer.v1.SupervisedRequest.config:type_name -> milepost.trainer.v1.SupervisedConfig
-	21, // 10: milepost.trainer.v1.ScoreRequest.sequences:type_name -> milepost.trainer.v1.TokenList
-	23, // 11: milepost.trainer.v1.ScoreReply.logprobs:type_name -> milepost.trainer.v1.LogprobList
-	26, // 12: milepost.trainer.v1.ValuesReply.rows:type_name -> milepost.trainer.v1.ValueList
-	10, // 13: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	10, // 14: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	3,  // 15: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
-	5,  // 16: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
-	8,  // 17: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
-	16, // 18: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
-	19, // 19: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
-	22, // 20: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
-	25, // 21: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
-	28, // 22: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
-	30, // 23: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
-	32, // 24: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
-	34, // 25: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
-	36, // 26: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
-	4,  // 27: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
-	7,  // 28: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
-	9,  // 29: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
-	17, // 30: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
-	20, // 31: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
-	24, // 32: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
-	27, // 33: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
-	29, // 34: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
-	31, // 35: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
-	33, // 36: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
-	35, // 37: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
-	37, // 38: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
-	27, // [27:39] is the sub-list for method output_type
-	15, // [15:27] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	9,  // 2: milepost.trainer.v1.InitRequest.options:type_name -> milepost.trainer.v1.Options
+	10, // 3: milepost.trainer.v1.Options.lora:type_name -> milepost.trainer.v1.LoraConfig
+	12, // 4: milepost.trainer.v1.InitReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	13, // 5: milepost.trainer.v1.UpdateConfig.loss:type_name -> milepost.trainer.v1.LossConfig
+	14, // 6: milepost.trainer.v1.UpdateConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
+	15, // 7: milepost.trainer.v1.UpdateConfig.value:type_name -> milepost.trainer.v1.ValueConfig
+	17, // 8: milepost.trainer.v1.UpdateConfig.guard:type_name -> milepost.trainer.v1.GuardConfig
+	16, // 9: milepost.trainer.v1.UpdateRequest.config:type_name -> milepost.trainer.v1.UpdateConfig
+	14, // 10: milepost.trainer.v1.SupervisedConfig.optimizer:type_name -> milepost.trainer.v1.OptimizerConfig
+	20, // 11: milepost.trainer.v1.SupervisedRequest.config:type_name -> milepost.trainer.v1.SupervisedConfig
+	23, // 12: milepost.trainer.v1.ScoreRequest.sequences:type_name -> milepost.trainer.v1.TokenList
+	25, // 13: milepost.trainer.v1.ScoreReply.logprobs:type_name -> milepost.trainer.v1.LogprobList
+	28, // 14: milepost.trainer.v1.ValuesReply.rows:type_name -> milepost.trainer.v1.ValueList
+	12, // 15: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	9,  // 16: milepost.trainer.v1.LoadRequest.options:type_name -> milepost.trainer.v1.Options
+	12, // 17: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
+	3,  // 18: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
+	5,  // 19: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
+	8,  // 20: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
+	18, // 21: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
+	21, // 22: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
+	24, // 23: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
+	27, // 24: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
+	30, // 25: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
+	32, // 26: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
+	34, // 27: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
+	36, // 28: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
+	38, // 29: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
+	4,  // 30: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
+	7,  // 31: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
+	11, // 32: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
+	19, // 33: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
+	22, // 34: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
+	26, // 35: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
+	29, // 36: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
+	31, // 37: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
+	33, // 38: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
+	35, // 39: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
+	37, // 40: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
+	39, // 41: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
+	30, // [30:42] is the sub-list for method output_type
+	18, // [18:30] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_milepost_trainer_pb_trainer_proto_init() }
@@ -3149,15 +3321,15 @@ func file_milepost_trainer_pb_trainer_proto_init() {
 	if File_milepost_trainer_pb_trainer_proto != nil {
 		return
 	}
-	file_milepost_trainer_pb_trainer_proto_msgTypes[11].OneofWrappers = []any{}
-	file_milepost_trainer_pb_trainer_proto_msgTypes[17].OneofWrappers = []any{}
+	file_milepost_trainer_pb_trainer_proto_msgTypes[13].OneofWrappers = []any{}
+	file_milepost_trainer_pb_trainer_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_milepost_trainer_pb_trainer_proto_rawDesc), len(file_milepost_trainer_pb_trainer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

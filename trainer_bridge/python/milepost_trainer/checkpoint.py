@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from milepost_trainer import files, model, policy
 from milepost_trainer.batch import sha256_of
 from milepost_trainer.errors import TrainerError, as_trainer_error, invalid
+from milepost_trainer.options import PLAIN
 from milepost_trainer.ranks import Ranks
 from milepost_trainer.trainer import Trainer
 
@@ -142,7 +143,9 @@ def _read_commit(path: str) -> dict:
     return commit
 
 
-def load(trainer: Trainer, path: str, reference: str, value_head=False, fresh_value_head=False, recompute=False) -> None:
+def load(
+    trainer: Trainer, path: str, reference: str, value_head=False, fresh_value_head=False, recompute=False, options=PLAIN
+) -> None:
     """Verifies everything, then replaces the trainer's state as a whole; all ranks call it.
 
     value_head says whether a value head is wanted; with fresh_value_head a checkpoint without one gets a new one, and
@@ -193,7 +196,7 @@ def _fill(fresh: Trainer, path: str, about: dict) -> None:
     torch.set_rng_state(state["random"])
 
 
-def export(trainer: Trainer, path: str, dtype: str) -> tuple[str, int]:
+def export(trainer: Trainer, path: str, dtype: str, adapter: bool = False) -> tuple[str, int]:
     """Writes a model directory for the sampler; returns the hash of the weights and the bytes written. All ranks call it."""
     trainer.require()
     group, dtype = trainer.ranks, dtype or trainer.dtype
@@ -201,6 +204,8 @@ def export(trainer: Trainer, path: str, dtype: str) -> tuple[str, int]:
         raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
     if not path:
         raise invalid("dir is empty; allowed: the directory to write")
+    if adapter:
+        raise invalid("there is no adapter; allowed: Init or Load with lora")
     state, size = policy.full_state(trainer.policy, group), 0
     digest = policy.sha256_of(state, group)
     with group.together():

@@ -18,8 +18,9 @@ import grpc
 import torch
 import transformers
 
-from milepost_trainer import calls, critic, loss, model, optim, sft
+from milepost_trainer import calls, critic, lora, loss, model, optim, sft
 from milepost_trainer.errors import TrainerError, as_trainer_error
+from milepost_trainer.options import Options
 from milepost_trainer.pb import schema
 from milepost_trainer.pb import trainer_pb2 as pb
 from milepost_trainer.pb import trainer_pb2_grpc as rpc
@@ -78,6 +79,13 @@ def update_config(m: pb.UpdateConfig) -> UpdateConfig:
 
 def supervised_config(m: pb.SupervisedConfig) -> sft.SupervisedConfig:
     return sft.SupervisedConfig(optimizer=optim.OptimizerConfig(**plain(m.optimizer)), **plain(m, "optimizer"))
+
+
+def options(m: pb.Options) -> Options:
+    adapter = None
+    if m.HasField("lora"):
+        adapter = lora.LoraConfig(**plain(m.lora, "target_modules"), target_modules=tuple(m.lora.target_modules))
+    return Options(lora=adapter, **plain(m, "lora"))
 
 
 class Service(rpc.TrainerServicer):
@@ -140,7 +148,7 @@ class Service(rpc.TrainerServicer):
 
     def Init(self, request, context):
         def work():
-            fields = plain(request, "model") | {"path": request.model}
+            fields = plain(request, "model", "options") | {"path": request.model, "options": options(request.options)}
             return pb.InitReply(info=pb.ModelInfo(**calls.run(self.trainer, "init", fields)))
 
         return self.call("init", context, work)
@@ -199,14 +207,14 @@ class Service(rpc.TrainerServicer):
 
     def Load(self, request, context):
         def work():
-            fields = plain(request, "dir") | {"path": request.dir}
+            fields = plain(request, "dir", "options") | {"path": request.dir, "options": options(request.options)}
             return pb.LoadReply(info=pb.ModelInfo(**calls.run(self.trainer, "load", fields)))
 
         return self.call("load", context, work)
 
     def Export(self, request, context):
         def work():
-            digest, size = calls.run(self.trainer, "export", {"path": request.dir, "dtype": request.dtype})
+            digest, size = calls.run(self.trainer, "export", plain(request, "dir") | {"path": request.dir})
             return pb.ExportReply(weights_sha256=digest, bytes=size)
 
         return self.call("export", context, work)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from milepost_trainer import batch, critic, loss, model, optim, pack, policy
 from milepost_trainer.errors import TrainerError, invalid
+from milepost_trainer.options import PLAIN, Options
 from milepost_trainer.ranks import Ranks
 from milepost_trainer.stats import GuardConfig, Stats
 
@@ -114,7 +115,7 @@ class Trainer:
 
     # --- loading ---
 
-    def init(self, path: str, reference: str, dtype: str, seed: int, value_head: bool = False, recompute: bool = False) -> None:
+    def init(self, path, reference, dtype, seed, value_head=False, recompute=False, options: Options = PLAIN) -> None:
         """Starts from a model directory. recompute: activation checkpointing, less memory for a third more arithmetic."""
         if dtype not in model.DTYPES:
             raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
