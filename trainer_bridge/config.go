@@ -98,15 +98,19 @@ func (c OptimizerConfig) proto() *trainerpb.OptimizerConfig {
 
 // UpdateConfig says how [Client.Update] trains on a batch.
 type UpdateConfig struct {
-	Loss        LossConfig      `yaml:"loss"`         // the training rule; `python -m milepost_trainer.loss` prints it for any case
-	Optimizer   OptimizerConfig `yaml:"optimizer"`    // AdamW
-	Warmup      int             `yaml:"warmup"`       // updates over which lr rises from lr/warmup to lr; 0 = none
-	Epochs      int             `yaml:"epochs"`       // passes over the batch
-	Minibatches int             `yaml:"minibatches"`  // optimizer steps a pass
-	MicroTokens int             `yaml:"micro_tokens"` // tokens of one forward pass, at most; changes speed and memory only
-	Temperature float64         `yaml:"temperature"`  // logits are divided by it; must equal rollout.temperature
-	Value       ValueConfig     `yaml:"value"`        // the value head; read where credit.estimator needs values (ppo_gae)
-	Guard       GuardConfig     `yaml:"guard"`        // bounds beyond which the update is not made and the run stops with the batch kept (milepost trainer replay)
+	Loss        LossConfig      `yaml:"loss"`        // the training rule; `python -m milepost_trainer.loss` prints it for any case
+	Optimizer   OptimizerConfig `yaml:"optimizer"`   // AdamW
+	Warmup      int             `yaml:"warmup"`      // updates over which lr rises from lr/warmup to lr; 0 = none
+	Epochs      int             `yaml:"epochs"`      // passes over the batch
+	Minibatches int             `yaml:"minibatches"` // optimizer steps a pass
+	// MinibatchSequences sets the steps by the batch's size instead: about so many trained sequences an optimizer step;
+	// 0 = minibatches.
+	MinibatchSequences int `yaml:"minibatch_sequences"`
+
+	MicroTokens int         `yaml:"micro_tokens"` // tokens of one forward pass, at most; changes speed and memory only
+	Temperature float64     `yaml:"temperature"`  // logits are divided by it; must equal rollout.temperature
+	Value       ValueConfig `yaml:"value"`        // the value head; read where credit.estimator needs values (ppo_gae)
+	Guard       GuardConfig `yaml:"guard"`        // bounds beyond which the update is not made and the run stops with the batch kept (milepost trainer replay)
 }
 
 // GuardConfig holds the bounds of an update that is not made; they are looked at before every optimizer step. Numbers
@@ -172,6 +176,7 @@ func (c UpdateConfig) Validate() error {
 	v.atLeast("warmup", c.Warmup, 0)
 	v.atLeast("epochs", c.Epochs, 1)
 	v.atLeast("minibatches", c.Minibatches, 1)
+	v.atLeast("minibatch_sequences", c.MinibatchSequences, 0)
 	v.atLeast("micro_tokens", c.MicroTokens, 1)
 	v.above("temperature", c.Temperature, 0)
 	c.Guard.check(&v)
@@ -183,7 +188,7 @@ func (c UpdateConfig) proto() *trainerpb.UpdateConfig {
 	return &trainerpb.UpdateConfig{
 		Loss: c.Loss.proto(), Optimizer: c.Optimizer.proto(), Warmup: int32(c.Warmup), Epochs: int32(c.Epochs),
 		Minibatches: int32(c.Minibatches), MicroTokens: int32(c.MicroTokens), Temperature: c.Temperature,
-		Value: c.Value.proto(), Guard: c.Guard.proto(),
+		Value: c.Value.proto(), Guard: c.Guard.proto(), MinibatchSequences: int32(c.MinibatchSequences),
 	}
 }
 

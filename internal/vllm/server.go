@@ -19,24 +19,25 @@ type ServerConfig struct {
 	URLs    []string `yaml:"urls"`
 	Command []string `yaml:"command"` // how to start vLLM, for example ["vllm", "serve"]; empty = the pinned server environment
 
-	Model        string            `yaml:"model"`         // filled in by a run: the directory it serves (config.json, tokenizer, safetensors)
-	Name         string            `yaml:"name"`          // name it is served under
-	Host         string            `yaml:"host"`          // bind address; development routes have no key, so keep it private
-	Port         int               `yaml:"port"`          // 0 = any free one
-	MaxModelLen  int               `yaml:"max_model_len"` // longest context in tokens
-	MaxSequences int               `yaml:"max_sequences"` // most sequences in a batch; 0 = vLLM's default
-	DType        string            `yaml:"dtype"`         // float32, bfloat16 or float16
-	Eager        bool              `yaml:"eager"`         // no graph capture or compilation; what a CPU needs
-	KVCacheGB    int               `yaml:"kv_cache_gb"`   // CPU only: size of the KV cache; 0 = vLLM's default
-	PrefixCache  bool              `yaml:"prefix_cache"`  // reuse the keys and values of common prefixes
-	Args         []string          `yaml:"args"`          // further flags, last
-	Env          map[string]string `yaml:"env"`           // further environment
+	Model          string            `yaml:"model"`           // filled in by a run: the directory it serves (config.json, tokenizer, safetensors)
+	Name           string            `yaml:"name"`            // name it is served under
+	Host           string            `yaml:"host"`            // bind address; development routes have no key, so keep it private
+	Port           int               `yaml:"port"`            // 0 = any free one
+	MaxModelLen    int               `yaml:"max_model_len"`   // longest context in tokens
+	MaxSequences   int               `yaml:"max_sequences"`   // most sequences in a batch; 0 = vLLM's default
+	DType          string            `yaml:"dtype"`           // float32, bfloat16 or float16
+	TensorParallel int               `yaml:"tensor_parallel"` // GPUs that share one replica's weights and KV cache; 1 = no sharing
+	Eager          bool              `yaml:"eager"`           // no graph capture or compilation; what a CPU needs
+	KVCacheGB      int               `yaml:"kv_cache_gb"`     // CPU only: size of the KV cache; 0 = vLLM's default
+	PrefixCache    bool              `yaml:"prefix_cache"`    // reuse the keys and values of common prefixes
+	Args           []string          `yaml:"args"`            // further flags, last
+	Env            map[string]string `yaml:"env"`             // further environment
 }
 
 // DefaultServerConfig is every default; Model must be set unless URLs is.
 func DefaultServerConfig() ServerConfig {
 	return ServerConfig{
-		Name: "policy", Host: "127.0.0.1", MaxModelLen: 4096, DType: "float32", Eager: true, KVCacheGB: 1, PrefixCache: true,
+		Name: "policy", Host: "127.0.0.1", MaxModelLen: 4096, DType: "float32", TensorParallel: 1, Eager: true, KVCacheGB: 1, PrefixCache: true,
 	}
 }
 
@@ -46,7 +47,7 @@ var DTypes = []string{"float32", "bfloat16", "float16"}
 // owned are the flags that Argv sets and Args may not, with the field that does.
 var owned = map[string]string{
 	"--model": "model", "--served-model-name": "name", "--host": "host", "--port": "port", "--max-model-len": "max_model_len",
-	"--dtype": "dtype", "--enforce-eager": "eager", "--max-num-seqs": "max_sequences",
+	"--dtype": "dtype", "--enforce-eager": "eager", "--max-num-seqs": "max_sequences", "--tensor-parallel-size": "tensor_parallel", "-tp": "tensor_parallel",
 	"--logprobs-mode": "nothing: processed_logprobs is what was sampled from", "--generation-config": "nothing: the model's own sampling defaults must not leak in",
 }
 
@@ -72,6 +73,8 @@ func (c ServerConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "max_model_len is %d; it must be at least 16", c.MaxModelLen)
 	case c.MaxSequences < 0 || c.KVCacheGB < 0:
 		return milepost.E(op, milepost.KindInvalid, "max_sequences is %d and kv_cache_gb %d; they must be at least 0", c.MaxSequences, c.KVCacheGB)
+	case c.TensorParallel < 1:
+		return milepost.E(op, milepost.KindInvalid, "tensor_parallel is %d; it must be at least 1", c.TensorParallel)
 	case !slices.Contains(DTypes, c.DType):
 		return milepost.E(op, milepost.KindInvalid, "dtype %q is not one of: %s", c.DType, strings.Join(DTypes, ", "))
 	}
@@ -127,6 +130,9 @@ func (c ServerConfig) Argv(environment string) []string {
 	}
 	if c.MaxSequences > 0 {
 		argv = append(argv, "--max-num-seqs", strconv.Itoa(c.MaxSequences))
+	}
+	if c.TensorParallel > 1 {
+		argv = append(argv, "--tensor-parallel-size", strconv.Itoa(c.TensorParallel))
 	}
 	if !c.PrefixCache {
 		argv = append(argv, "--no-enable-prefix-caching")

@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "c5cc0beb8972742990057cb8f2cd1138aa216ead1cd77a085e1bb7ace0344431"
+const SchemaHash = "903a6b9c4b6d34794635d08550711dc319be83a35dfc332998425f57d0fe6dae"

@@ -1228,18 +1228,19 @@ func (x *ValueConfig) GetDetach() bool {
 }
 
 type UpdateConfig struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Loss          *LossConfig            `protobuf:"bytes,1,opt,name=loss,proto3" json:"loss,omitempty"`
-	Optimizer     *OptimizerConfig       `protobuf:"bytes,2,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
-	Warmup        int32                  `protobuf:"varint,3,opt,name=warmup,proto3" json:"warmup,omitempty"`                              // updates over which lr rises from lr/warmup to lr
-	Epochs        int32                  `protobuf:"varint,4,opt,name=epochs,proto3" json:"epochs,omitempty"`                              // passes over the batch
-	Minibatches   int32                  `protobuf:"varint,5,opt,name=minibatches,proto3" json:"minibatches,omitempty"`                    // optimizer steps a pass
-	MicroTokens   int32                  `protobuf:"varint,6,opt,name=micro_tokens,json=microTokens,proto3" json:"micro_tokens,omitempty"` // tokens of one forward pass, at most (a longer sequence goes alone)
-	Temperature   float64                `protobuf:"fixed64,7,opt,name=temperature,proto3" json:"temperature,omitempty"`                   // the sampler's; logits are divided by it
-	Value         *ValueConfig           `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
-	Guard         *GuardConfig           `protobuf:"bytes,9,opt,name=guard,proto3" json:"guard,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Loss               *LossConfig            `protobuf:"bytes,1,opt,name=loss,proto3" json:"loss,omitempty"`
+	Optimizer          *OptimizerConfig       `protobuf:"bytes,2,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
+	Warmup             int32                  `protobuf:"varint,3,opt,name=warmup,proto3" json:"warmup,omitempty"`                              // updates over which lr rises from lr/warmup to lr
+	Epochs             int32                  `protobuf:"varint,4,opt,name=epochs,proto3" json:"epochs,omitempty"`                              // passes over the batch
+	Minibatches        int32                  `protobuf:"varint,5,opt,name=minibatches,proto3" json:"minibatches,omitempty"`                    // optimizer steps a pass
+	MicroTokens        int32                  `protobuf:"varint,6,opt,name=micro_tokens,json=microTokens,proto3" json:"micro_tokens,omitempty"` // tokens of one forward pass, at most (a longer sequence goes alone)
+	Temperature        float64                `protobuf:"fixed64,7,opt,name=temperature,proto3" json:"temperature,omitempty"`                   // the sampler's; logits are divided by it
+	Value              *ValueConfig           `protobuf:"bytes,8,opt,name=value,proto3" json:"value,omitempty"`
+	Guard              *GuardConfig           `protobuf:"bytes,9,opt,name=guard,proto3" json:"guard,omitempty"`
+	MinibatchSequences int32                  `protobuf:"varint,10,opt,name=minibatch_sequences,json=minibatchSequences,proto3" json:"minibatch_sequences,omitempty"` // trained sequences an optimizer step, about; 0 = as many steps as minibatches says
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *UpdateConfig) Reset() {
@@ -1333,6 +1334,13 @@ func (x *UpdateConfig) GetGuard() *GuardConfig {
 		return x.Guard
 	}
 	return nil
+}
+
+func (x *UpdateConfig) GetMinibatchSequences() int32 {
+	if x != nil {
+		return x.MinibatchSequences
+	}
+	return 0
 }
 
 // GuardConfig holds bounds beyond which an update is not made; 0 = none. docs in milepost_trainer/trainer.py.
@@ -3050,7 +3058,7 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x02lr\x18\x01 \x01(\x01R\x02lr\x12\x12\n" +
 	"\x04coef\x18\x02 \x01(\x01R\x04coef\x12\x12\n" +
 	"\x04clip\x18\x03 \x01(\x01R\x04clip\x12\x16\n" +
-	"\x06detach\x18\x04 \x01(\bR\x06detach\"\x8e\x03\n" +
+	"\x06detach\x18\x04 \x01(\bR\x06detach\"\xbf\x03\n" +
 	"\fUpdateConfig\x123\n" +
 	"\x04loss\x18\x01 \x01(\v2\x1f.milepost.trainer.v1.LossConfigR\x04loss\x12B\n" +
 	"\toptimizer\x18\x02 \x01(\v2$.milepost.trainer.v1.OptimizerConfigR\toptimizer\x12\x16\n" +
@@ -3060,7 +3068,9 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\fmicro_tokens\x18\x06 \x01(\x05R\vmicroTokens\x12 \n" +
 	"\vtemperature\x18\a \x01(\x01R\vtemperature\x126\n" +
 	"\x05value\x18\b \x01(\v2 .milepost.trainer.v1.ValueConfigR\x05value\x126\n" +
-	"\x05guard\x18\t \x01(\v2 .milepost.trainer.v1.GuardConfigR\x05guard\"\x88\x01\n" +
+	"\x05guard\x18\t \x01(\v2 .milepost.trainer.v1.GuardConfigR\x05guard\x12/\n" +
+	"\x13minibatch_sequences\x18\n" +
+	" \x01(\x05R\x12minibatchSequences\"\x88\x01\n" +
 	"\vGuardConfig\x12\x1b\n" +
 	"\tmax_ratio\x18\x01 \x01(\x01R\bmaxRatio\x12\x1f\n" +
 	"\vmin_entropy\x18\x02 \x01(\x01R\n" +

@@ -33,17 +33,23 @@ class UpdateConfig:
     warmup: int = 0  # updates
     epochs: int = 1
     minibatches: int = 1  # optimizer steps a pass; at most one a trained sequence
+    minibatch_sequences: int = 0  # where not 0: as many steps as give about so many trained sequences each
     micro_tokens: int = 8192
     temperature: float = 1.0
     value: critic.ValueConfig = field(default_factory=critic.ValueConfig)  # read where there is a value head
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self):
-        for name, low in (("warmup", 0), ("epochs", 1), ("minibatches", 1), ("micro_tokens", 1)):
+        for name, low in (("warmup", 0), ("epochs", 1), ("minibatches", 1), ("minibatch_sequences", 0), ("micro_tokens", 1)):
             if getattr(self, name) < low:
                 raise invalid(f"{name} is {getattr(self, name)}; allowed: {low} or more")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise invalid(f"temperature is {self.temperature}; allowed: above 0")
+
+    def steps(self, sequences: int) -> int:
+        """Optimizer steps of one pass over so many trained sequences."""
+        wanted = math.ceil(sequences / self.minibatch_sequences) if self.minibatch_sequences else self.minibatches
+        return min(wanted, sequences)
 
 
 @dataclass
@@ -185,7 +191,7 @@ class Trainer:
             self._check_values(sequences)
             prepared = prepare(sequences)
         lr = config.optimizer.lr * optim.schedule("constant", self.updates, 1, config.warmup, 1.0)
-        undo = self.snapshot() if config.epochs * config.minibatches > 1 else self.forget_gradients
+        undo = self.snapshot() if config.epochs * config.steps(len(prepared.ids)) > 1 else self.forget_gradients
         try:
             with self.autocast():
                 metrics = self._train(prepared, config, lr)
@@ -221,7 +227,7 @@ class Trainer:
     def _train(self, prepared: Prepared, config: UpdateConfig, lr: float) -> dict:
         started, count = time.perf_counter(), len(prepared.ids)
         rejecting = config.loss.reject != "none"
-        if rejecting or config.epochs * min(config.minibatches, count) > 1:
+        if rejecting or config.epochs * config.steps(count) > 1:
             prepared.old = self._frozen(self.policy, prepared, config)
         if config.loss.kl != "none":
             prepared.reference = self._frozen(self.reference, prepared, config)
@@ -231,7 +237,7 @@ class Trainer:
         optim.configure(self.optimizer, config.optimizer, lr, config.value.lr * lr / config.optimizer.lr)
         stats, losses, norms = Stats(), {"policy": 0.0, "kl": 0.0, "value": 0.0}, []
         for epoch in range(config.epochs):
-            for members in self._minibatches(kept, config.minibatches, epoch):
+            for members in self._minibatches(kept, config.steps(len(kept)), epoch):
                 norms.append(self._optimizer_step(prepared, members, config, stats, losses, first=epoch == 0))
         stats, steps = stats.merged(self.ranks), max(len(norms), 1)
         losses = dict(zip(losses, self.ranks.sum(*losses.values()), strict=True))
@@ -321,7 +327,6 @@ class Trainer:
 
     def _minibatches(self, members: list[int], count: int, epoch: int) -> list[list[int]]:
         """Parts of about equal size; shuffled, where there are several, by seed, update and epoch alone."""
-        count = min(count, len(members))
         if count <= 1:
             return [members] if members else []
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + self.updates) * 1_009 + epoch)

@@ -126,6 +126,12 @@ def test_kl_pulls_to_the_reference(model_dir, tmp_path):
     assert kls[0] > 1e-4 and kls[-1] < 0.5 * kls[0] and m["kl_loss"] == pytest.approx(m["kl_reference"], rel=1e-4)
 
 
+@pytest.mark.parametrize(("size", "steps"), [(0, 2), (1, len(LENGTHS)), (len(LENGTHS) - 1, 2), (100, 1)])
+def test_steps_by_the_size_of_the_batch(tiny, tmp_path, size, steps):
+    m = update(tiny, tmp_path, rows_for(tiny, LENGTHS), config(minibatches=2, minibatch_sequences=size))
+    assert m["optimizer_steps"] == steps
+
+
 @pytest.mark.parametrize("fields", [{}, {"epochs": 2, "minibatches": 2}])
 def test_numbers_that_are_not_finite_change_nothing(tiny, tmp_path, monkeypatch, fields):
     rows = rows_for(tiny, LENGTHS)
