@@ -23,6 +23,9 @@ import (
 const commandEnv = "MILEPOST_TEST_IS_COMMAND"
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(natsServerEnv); text != "" {
+		natsMain(text)
+	}
 	if os.Getenv(commandEnv) != "" {
 		main()
 	}
