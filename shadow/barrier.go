@@ -201,26 +201,30 @@ func (p *Prober) wants(ep *milepost.Episode) ([]wanted, error) {
 	if len(out) == 0 {
 		return nil, nil
 	}
-	task, err := p.task(ep)
+	task, err := p.task(ep.Task)
+	if err != nil {
+		return nil, milepost.E("shadow: fill", milepost.KindInvalid, "episode %s: %w", ep.ID, err)
+	}
 	for i := range out {
 		out[i].req.Task = task
 	}
-	return out, err
+	return out, nil
 }
 
-func (p *Prober) task(ep *milepost.Episode) (*milepost.Task, error) {
+// task is a task of the run by its id. Errors: KindInvalid.
+func (p *Prober) task(id string) (*milepost.Task, error) {
 	p.mu.Lock()
-	t := p.tasks[ep.Task]
+	t := p.tasks[id]
 	p.mu.Unlock()
 	if t != nil {
 		return t, nil
 	}
 	if p.opts.tasks == nil {
-		return nil, milepost.E("shadow: fill", milepost.KindInvalid, "episode %s: task %q was never published in this epoch and no task list was given", ep.ID, ep.Task)
+		return nil, milepost.E("shadow: task", milepost.KindInvalid, "task %q was never published in this epoch and no task list was given", id)
 	}
-	t, err := p.opts.tasks(ep.Task)
+	t, err := p.opts.tasks(id)
 	if err != nil {
-		return nil, milepost.E("shadow: fill", milepost.KindInvalid, "episode %s: task %q: %w", ep.ID, ep.Task, err)
+		return nil, milepost.E("shadow: task", milepost.KindInvalid, "task %q: %w", id, err)
 	}
 	return t, nil
 }

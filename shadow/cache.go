@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // cacheEntry is one trusted result. Only trusted results are kept: a time-out or a failure of infrastructure may end
@@ -25,7 +26,7 @@ func (e cacheEntry) sum() string {
 	if err != nil {
 		return "" // not a report; matches no line
 	}
-	return hashHex([]byte(e.Key + "/" + e.Tree + "/" + string(report)))[:16]
+	return messages.HashHex([]byte(e.Key + "/" + e.Tree + "/" + string(report)))[:16]
 }
 
 // cacheFile is the file behind the result cache.

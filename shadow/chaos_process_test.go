@@ -33,6 +33,7 @@ import (
 	"github.com/milepost-rl/milepost/env/local"
 	"github.com/milepost-rl/milepost/env/repo"
 	"github.com/milepost-rl/milepost/env/testrun"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // The processes of a chaos scenario are the test binary itself, in a role that this variable names as JSON.
@@ -217,13 +218,13 @@ func (f *faultyJetStream) PublishMsg(ctx context.Context, m *nats.Msg, opts ...j
 	switch f.n.Add(1) % 3 {
 	case 0:
 		bad := nats.NewMsg(m.Subject)
-		bad.Header.Set(sumHeader, m.Header.Get(sumHeader))
+		bad.Header.Set(messages.SumHeader, m.Header.Get(messages.SumHeader))
 		bad.Data = bytes.Clone(m.Data)
 		bad.Data[len(bad.Data)/2] ^= 0x20
 		return f.JetStream.PublishMsg(ctx, bad, opts...)
 	case 1:
 		twin := nats.NewMsg(m.Subject)
-		twin.Header.Set(sumHeader, m.Header.Get(sumHeader))
+		twin.Header.Set(messages.SumHeader, m.Header.Get(messages.SumHeader))
 		twin.Data = m.Data
 		if _, err := f.JetStream.PublishMsg(ctx, twin); err != nil {
 			return nil, err

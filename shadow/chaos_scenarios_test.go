@@ -18,6 +18,7 @@ import (
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/docker/dockertest"
 	"github.com/milepost-rl/milepost/env/local"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // chaosFullEnv asks for the long form (make chaos): six copies of the recording, tests in the real sandbox.
@@ -439,7 +440,7 @@ func tamperWith(ctx context.Context, w *chaosWorld, s jetstream.Stream, damaged 
 	}
 	m := nats.NewMsg(raw.Subject)
 	m.Data = append([]byte(nil), raw.Data...)
-	m.Header.Set(sumHeader, raw.Header.Get(sumHeader))
+	m.Header.Set(messages.SumHeader, raw.Header.Get(messages.SumHeader))
 	if damaged {
 		m.Data[len(m.Data)/2] ^= 0x20
 		if s.DeleteMsg(ctx, raw.Sequence) != nil {

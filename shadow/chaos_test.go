@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 func TestKilledWorkerProcessLosesNoProbe(t *testing.T) {
@@ -86,7 +87,7 @@ func TestResultOfReplacedDeliveryIsFenced(t *testing.T) {
 
 func send(t *testing.T, r *rig, p *Prober, res *wireResult) {
 	t.Helper()
-	m, err := encode(p.names.resultSubject(res.Epoch), res)
+	m, err := messages.Encode(p.names.resultSubject(res.Epoch), res)
 	must(t, err)
 	_, err = jetStream(t, r.connect()).PublishMsg(t.Context(), m)
 	must(t, err)
@@ -144,7 +145,7 @@ func TestCorruptMessages(t *testing.T) {
 	stop()
 
 	// A result that is valid JSON but not what was signed, and one that is no JSON, and notices that are neither.
-	m, err := encode(p.names.resultSubject(1), &wireResult{address: address{V: wireVersion, Run: "run-1", Epoch: 1}})
+	m, err := messages.Encode(p.names.resultSubject(1), &wireResult{address: address{V: wireVersion, Run: "run-1", Epoch: 1}})
 	must(t, err)
 	m.Data = append([]byte(" "), m.Data...)
 	_, err = js.PublishMsg(t.Context(), m)
@@ -165,7 +166,7 @@ func damage(t *testing.T, js jetstream.JetStream, p *Prober) {
 	must(t, err)
 	raw, err := s.GetMsg(t.Context(), info.State.FirstSeq)
 	must(t, err)
-	bad := &nats.Msg{Subject: raw.Subject, Header: nats.Header{sumHeader: raw.Header[sumHeader]}, Data: append([]byte(nil), raw.Data...)}
+	bad := &nats.Msg{Subject: raw.Subject, Header: nats.Header{messages.SumHeader: raw.Header[messages.SumHeader]}, Data: append([]byte(nil), raw.Data...)}
 	bad.Data[len(bad.Data)/2] ^= 1
 	must(t, s.DeleteMsg(t.Context(), raw.Sequence))
 	_, err = js.PublishMsg(t.Context(), bad)

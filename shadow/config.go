@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // ServerConfig configures the embedded server.
@@ -108,7 +109,7 @@ func DefaultStreams() StreamConfig {
 func (c StreamConfig) Validate() error {
 	const op = "shadow: stream config"
 	switch {
-	case c.Prefix == "" || safeToken(c.Prefix) != c.Prefix:
+	case c.Prefix == "" || messages.SafeToken(c.Prefix) != c.Prefix:
 		return milepost.E(op, milepost.KindInvalid, "prefix %q is not made of letters, digits, - and _", c.Prefix)
 	case c.Replicas < 1 || c.Replicas > 5:
 		return milepost.E(op, milepost.KindInvalid, "replicas %d is not within 1..5", c.Replicas)
@@ -205,7 +206,7 @@ func DefaultWorker() WorkerConfig {
 func (c WorkerConfig) Validate() error {
 	const op = "shadow: worker config"
 	switch {
-	case c.Name != "" && safeToken(c.Name) != c.Name:
+	case c.Name != "" && messages.SafeToken(c.Name) != c.Name:
 		return milepost.E(op, milepost.KindInvalid, "name %q is not made of letters, digits, - and _ (at most 64)", c.Name)
 	case c.Slots < 1 || c.Slots > 1024:
 		return milepost.E(op, milepost.KindInvalid, "slots %d is not within 1..1024", c.Slots)

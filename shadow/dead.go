@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // A request that cannot be read, or that was handed out too often without a result, is set aside: copied byte for byte into
@@ -29,7 +30,7 @@ func (w *Worker) deadLetter(ctx context.Context, m jetstream.Msg, why string) {
 	subject := strings.Replace(m.Subject(), w.names("any").requests(), w.cfg.Streams.Prefix+".dead.", 1)
 	out := nats.NewMsg(subject)
 	out.Data = m.Data()
-	out.Header.Set(sumHeader, m.Headers().Get(sumHeader))
+	out.Header.Set(messages.SumHeader, m.Headers().Get(messages.SumHeader))
 	out.Header.Set(reasonHeader, strings.Join(strings.Fields(why), " "))
 	out.Header.Set(workerHeader, w.cfg.Name)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -71,7 +72,7 @@ type DeadFilter struct {
 func (f DeadFilter) subject(prefix string) string {
 	run, kind := "*", "*"
 	if f.Run != "" {
-		run = safeToken(f.Run)
+		run = messages.SafeToken(f.Run)
 	}
 	if f.Kind != "" {
 		kind = string(f.Kind)
@@ -209,7 +210,7 @@ func (d *DeadLetters) Replay(ctx context.Context, seq uint64, keep bool) (*DeadL
 	}
 	out := nats.NewMsg(n.probe(l.Kind))
 	out.Data = m.Data
-	out.Header.Set(sumHeader, m.Header.Get(sumHeader))
+	out.Header.Set(messages.SumHeader, m.Header.Get(messages.SumHeader))
 	out.Header.Set(replayHeader, fmt.Sprint(seq))
 	ack, err := d.js.PublishMsg(ctx, out, jetstream.WithMsgID(fmt.Sprintf("replay/%d/%d", seq, m.Time.UnixNano())), jetstream.WithExpectStream(n.probes()))
 	if err != nil {

@@ -19,8 +19,8 @@
 //	server_log.go why a server did not start
 //	streams.go    names of streams and subjects, and making them
 //	epoch.go      how a start of a run takes it over from the one before
-//	wire.go       the messages and their checksums; a new field or message goes there, with a new version if old workers break
-//	objects.go    blobs, task bodies and base archives above the message size
+//	wire.go       the messages; a new field or message goes there, with a new version if old workers break (checksums, objects
+//	              above the message size and the worker's side of bases are package internal/messages, shared with rollout/remote)
 //	key.go        what makes two probes the same probe
 //	trust.go      when a result is trusted, and continuity; the one place where that is decided
 //	book.go       the state of all probes of a run, without I/O, clock or goroutine; a new rule of scheduling goes there
@@ -30,8 +30,8 @@
 //	stats.go      counters, times, and what "hidden" means
 //	natstest/     NATS servers as sites run them, for tests
 //	prober.go     the orchestrator's side: publishing (publish.go), receiving (receive.go), the barrier (barrier.go), modes (mode.go)
-//	worker.go     the worker's side: slots and draining; one probe (job.go); bases of other machines
-//	              (bases.go, both sides); requests set aside, their list and replay (dead.go)
+//	worker.go     the worker's side: slots and draining; one probe (job.go); bases for other machines (bases.go); requests set
+//	              aside, their list and replay (dead.go)
 //	list.go       who is there
 //	stuck.go      a server that takes connections and stores nothing
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // aloneAfter is how often a request may be handed out before it runs alone on its worker.
@@ -24,7 +25,7 @@ func (w *Worker) serve(ctx context.Context, m jetstream.Msg, open func()) {
 	var req wireRequest
 	meta, err := m.Metadata()
 	if err == nil {
-		err = decodeVersion(w.version, m.Headers(), m.Data(), &req)
+		err = messages.Decode(w.version, m.Headers(), m.Data(), &req)
 	}
 	if err != nil {
 		w.bury(ctx, m, err)
@@ -38,7 +39,7 @@ func (w *Worker) serve(ctx context.Context, m jetstream.Msg, open func()) {
 	stop := w.keepAlive(ctx, m)
 	defer stop()
 	n := w.names(req.Run)
-	if note, err := encode(n.progress(), wireStarted{req.address, w.cfg.Name}); err == nil {
+	if note, err := messages.Encode(n.progress(), wireStarted{req.address, w.cfg.Name}); err == nil {
 		_ = w.nc.PublishMsg(note) // a lost notice costs precision of times only
 	}
 	room := int64(1)
@@ -115,14 +116,14 @@ func (w *Worker) pack(n names, res *wireResult) (*nats.Msg, error) {
 	for i, id := range res.Extra {
 		res.Extra[i] = cut(id, maxExtraN)
 	}
-	out, err := encode(n.resultSubject(res.Epoch), res)
-	limit := int(w.nc.MaxPayload()) - headroom
+	out, err := messages.Encode(n.resultSubject(res.Epoch), res)
+	limit := int(w.nc.MaxPayload()) - messages.Headroom
 	if err != nil || len(out.Data) <= limit || limit <= 0 {
 		return out, err
 	}
 	*res = wireResult{address: res.address, Worker: res.Worker, Status: milepost.ProbeInfra, Ran: res.Ran,
 		Reason: fmt.Sprintf("the result takes %d bytes, the server takes %d: raise max_payload", len(out.Data), limit)}
-	return encode(n.resultSubject(res.Epoch), res)
+	return messages.Encode(n.resultSubject(res.Epoch), res)
 }
 
 // run rebuilds, tests and says what happened. It never fails: failures are results of status infra.
@@ -182,7 +183,7 @@ func (w *Worker) prepare(ctx context.Context, req *wireRequest) (*milepost.Task,
 		}
 		data, ok := req.Blobs[c.Blob]
 		if !ok {
-			if data, err = download(ctx, w.objects(), blobObject(c.Blob)); err != nil {
+			if data, err = messages.Download(ctx, w.objects(), messages.BlobObject(c.Blob)); err != nil {
 				return nil, err
 			}
 		}
@@ -194,7 +195,7 @@ func (w *Worker) prepare(ctx context.Context, req *wireRequest) (*milepost.Task,
 			return nil, milepost.E("shadow: probe", milepost.KindCorrupt, "blob %s of %s came with the bytes of %s", c.Blob, c.Path, got)
 		}
 	}
-	return task, w.bases.have(ctx, req.Run, task)
+	return task, w.bases.Have(ctx, req.Run, task)
 }
 
 func (w *Worker) objects() jetstream.ObjectStore {
@@ -213,7 +214,7 @@ func (w *Worker) task(ctx context.Context, req *wireRequest) (*milepost.Task, er
 	body := []byte(req.TaskBody)
 	if len(body) == 0 {
 		var err error
-		if body, err = download(ctx, w.objects(), taskObject(req.Task)); err != nil {
+		if body, err = messages.Download(ctx, w.objects(), messages.TaskObject(req.Task)); err != nil {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // taskPrint is what the prober derives from a task once: its wire form and the part of the cache key that does not depend
@@ -80,11 +81,11 @@ func newTaskPrint(t *milepost.Task) (*taskPrint, error) {
 	if err != nil {
 		return nil, milepost.Wrap(op, milepost.KindInvalid, err)
 	}
-	return &taskPrint{task: t, body: body, sum: hashHex(body), prefix: hashHex(ident), tests: len(t.Tests)}, nil
+	return &taskPrint{task: t, body: body, sum: messages.HashHex(body), prefix: messages.HashHex(ident), tests: len(t.Tests)}, nil
 }
 
 // key is the identity of a probe: image, test command, test set and tree. Two requests with one key are one probe. The
 // base commit is in no key: a tree says all of the content.
 func (p *taskPrint) key(tree string) string {
-	return hashHex([]byte(p.prefix + "/" + tree))
+	return messages.HashHex([]byte(p.prefix + "/" + tree))
 }

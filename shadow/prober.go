@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // BlobGetter gives the bytes of a blob by its git id; repo.Blobs is one.
@@ -31,7 +32,7 @@ type Prober struct {
 	names names
 	nc    *nats.Conn
 	js    jetstream.JetStream
-	objs  *objects
+	objs  *messages.Objects
 	blobs BlobGetter
 	opts  proberOptions
 
@@ -118,7 +119,7 @@ func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobG
 	if err != nil {
 		return nil, err
 	}
-	p := &Prober{cfg: cfg, names: n, nc: nc, js: js, objs: newObjects(store, cfg.Streams.MaxAge, o.now), blobs: blobs, opts: o,
+	p := &Prober{cfg: cfg, names: n, nc: nc, js: js, objs: messages.NewObjects(store, cfg.Streams.MaxAge, o.now), blobs: blobs, opts: o,
 		book: book, cache: cache, flaky: flaky, prints: map[string]*taskPrint{},
 		tasks: map[string]*milepost.Task{}, heard: map[string]heardWorker{}, foreign: map[int]bool{}, more: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // publishers carry requests to the stream; several, because each waits for the server's acknowledgement.
@@ -21,9 +22,6 @@ const (
 	publishBound = 5 * time.Second
 	uploadBound  = 2 * time.Minute
 )
-
-// headroom is what a message leaves of the server's limit for headers.
-const headroom = 4 << 10
 
 // enqueue puts f at the end of its kind's backlog. Under the lock.
 func (p *Prober) enqueue(f *flight) {
@@ -168,10 +166,10 @@ func (p *Prober) send(ctx context.Context, f *flight, attempt int) (seq uint64, 
 func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg, error) {
 	w := &wireRequest{address: address{V: p.names.version, Run: p.cfg.Run, Epoch: p.cfg.Epoch, Key: f.key, ID: f.req.ID, Attempt: attempt},
 		Kind: f.req.Kind, Task: f.print.sum, Tree: f.req.Tree, Delta: f.req.Delta}
-	limit := int(p.nc.MaxPayload()) - headroom
+	limit := int(p.nc.MaxPayload()) - messages.Headroom
 	if len(f.print.body) <= min(p.cfg.InlineLimit, limit/4) {
 		w.TaskBody = f.print.body
-	} else if err := p.store(ctx, taskObject(f.print.sum), f.print.body, attempt); err != nil {
+	} else if err := p.store(ctx, messages.TaskObject(f.print.sum), f.print.body, attempt); err != nil {
 		return nil, err
 	}
 	// Blobs go inline while they fit, counted as base64; the rest, and the large, go through the store.
@@ -192,11 +190,11 @@ func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg
 			w.Blobs[c.Blob] = data
 			continue
 		}
-		if err := p.store(ctx, blobObject(c.Blob), data, attempt); err != nil {
+		if err := p.store(ctx, messages.BlobObject(c.Blob), data, attempt); err != nil {
 			return nil, err
 		}
 	}
-	m, err := encode(p.names.probe(f.req.Kind), w)
+	m, err := messages.Encode(p.names.probe(f.req.Kind), w)
 	if err == nil && len(m.Data) > limit {
 		err = milepost.E("shadow: publish", milepost.KindInvalid, "request %s takes %d bytes without its blobs (%d changed files); the server takes %d: raise max_payload",
 			f.req.ID, len(m.Data), len(f.req.Delta), limit)
@@ -206,9 +204,9 @@ func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg
 
 func (p *Prober) store(ctx context.Context, object string, data json.RawMessage, attempt int) error {
 	if attempt > 1 {
-		p.objs.forget(object)
+		p.objs.Forget(object)
 	}
-	return p.objs.uploadBytes(ctx, object, data)
+	return p.objs.UploadBytes(ctx, object, data)
 }
 
 // deleteMessages takes the requests of unwanted flights off the stream.

@@ -10,12 +10,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // subscribe listens to workers: what they take, that they live, and which bases they lack.
 func (p *Prober) subscribe() error {
 	for subject, handle := range map[string]nats.MsgHandler{
-		p.names.progress(): p.onProgress, p.names.workers(): p.onWorker, p.names.base(): p.onBaseAsk,
+		p.names.progress(): p.onProgress, p.names.workers(): p.onWorker, messages.BaseSubject(p.cfg.Streams.Prefix, p.cfg.Run): p.onBaseAsk,
 	} {
 		s, err := p.nc.Subscribe(subject, handle)
 		if err != nil {
@@ -28,7 +29,7 @@ func (p *Prober) subscribe() error {
 
 func (p *Prober) onProgress(m *nats.Msg) {
 	var w wireStarted
-	err := decodeVersion(p.names.version, m.Header, m.Data, &w)
+	err := messages.Decode(p.names.version, m.Header, m.Data, &w)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -156,7 +157,7 @@ func (p *Prober) receive(c jetstream.Consumer) error {
 // onResult takes one result into the book, then acknowledges it.
 func (p *Prober) onResult(m jetstream.Msg) {
 	var r wireResult
-	err := decodeVersion(p.names.version, m.Headers(), m.Data(), &r)
+	err := messages.Decode(p.names.version, m.Headers(), m.Data(), &r)
 	if err == nil && !knownStatus(r.Status) {
 		err = milepost.E("shadow: result", milepost.KindCorrupt, "status %q of %s is not one a worker may send", r.Status, r.ID)
 	}

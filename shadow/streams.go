@@ -2,8 +2,6 @@ package shadow
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // kinds are the queues in the order in which workers serve them; requests may have all but the last.
@@ -30,7 +29,7 @@ type names struct {
 	version     int // of the requests that it names
 }
 
-func newNames(prefix, run string) names { return names{prefix, safeToken(run), wireVersion} }
+func newNames(prefix, run string) names { return names{prefix, messages.SafeToken(run), wireVersion} }
 
 func (n names) probes() string      { return n.prefix + "-probes" }
 func (n names) results() string     { return n.prefix + "-results" }
@@ -42,7 +41,6 @@ func (n names) wake() string        { return n.prefix + ".wake" }
 func (n names) progress() string    { return n.prefix + ".progress." + n.run }
 func (n names) workers() string     { return n.prefix + ".worker.*" }
 func (n names) allProbes() string   { return n.prefix + ".probe.*.*." + n.run } // of all versions
-func (n names) base() string        { return n.prefix + ".base." + n.run }
 
 func (n names) probe(k milepost.ProbeKind) string {
 	return n.requests() + string(k) + "." + n.run
@@ -60,20 +58,6 @@ func (n names) resultSubject(epoch uint64) string {
 func (n names) resultFilter() string { return n.prefix + ".result." + n.run + ".>" }
 func (n names) resultConsumer(epoch uint64) string {
 	return fmt.Sprintf("%s-%d", n.run, epoch)
-}
-
-// safeToken makes one subject token of s: s itself where it is made of letters, digits, - and _ and at most 64 long,
-// otherwise "h" and a hash of it.
-func safeToken(s string) string {
-	ok := s != "" && len(s) <= 64
-	for _, c := range []byte(s) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
-	}
-	if ok {
-		return s
-	}
-	sum := sha256.Sum256([]byte(s))
-	return "h" + hex.EncodeToString(sum[:12])
 }
 
 // ensure makes the streams, the bucket and the workers' consumers where they are missing. Both sides call it, so either

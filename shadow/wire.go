@@ -1,14 +1,13 @@
 package shadow
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // wireVersion is raised when a reader of the old form would misread the new one. It stands in the subjects of requests, so
@@ -17,9 +16,6 @@ const wireVersion = 1
 
 // fileVersion is the version of the lines in the run folder, which outlive an upgrade.
 const fileVersion = 1
-
-// sumHeader carries the SHA-256 of the body in hex: a damaged message is recognised even where it is still valid JSON.
-const sumHeader = "Milepost-Sum"
 
 // address says which publication of which probe a message belongs to. Key names the probe by content; Attempt counts the
 // prober's publications of it, Delivery the server's hand-outs of that publication. (Attempt, Delivery) only ever grows,
@@ -86,76 +82,13 @@ type WorkerInfo struct {
 	Drains  bool      `json:"drains,omitempty"` // stopping: takes no new probe
 }
 
-// wireBaseAsk asks the prober of a run for the archive of a task's base tree, wireBaseReply tells where it is.
-type wireBaseAsk struct {
-	V    int    `json:"v"`
-	Task string `json:"task"` // task id
-	Tree string `json:"tree"`
-	// Again says that the object was not where the last reply said.
-	Again bool `json:"again,omitempty"`
-}
-
-type wireBaseReply struct {
-	V      int    `json:"v"`
-	Object string `json:"object,omitempty"` // name in the object store
-	Error  string `json:"error,omitempty"`
-}
-
-func hashHex(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
-
-// encode makes a message for subject with v as JSON body and its checksum.
-func encode(subject string, v any) (*nats.Msg, error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return nil, milepost.Wrap("shadow: encode", milepost.KindInternal, err)
-	}
-	m := nats.NewMsg(subject)
-	m.Data = body
-	m.Header.Set(sumHeader, hashHex(body))
-	return m, nil
-}
-
-// decode reads a body into v after checking sum and version. Errors: KindCorrupt.
-func decode(h nats.Header, body []byte, v any) error { return decodeVersion(wireVersion, h, body, v) }
-
-// decodeVersion is decode for one who speaks the given version.
-func decodeVersion(version int, h nats.Header, body []byte, v any) error {
-	const op = "shadow: decode"
-	have, err := decodeAny(h, body, v)
-	if have != 0 && have != version {
-		return milepost.E(op, milepost.KindCorrupt, "message version %d, this program speaks %d", have, version)
-	}
-	return err
-}
-
-// decodeAny reads a body of whatever version, which it returns, 0 where the message is damaged. Errors: KindCorrupt.
-func decodeAny(h nats.Header, body []byte, v any) (version int, err error) {
-	const op = "shadow: decode"
-	if got := h.Get(sumHeader); got != hashHex(body) {
-		return 0, milepost.E(op, milepost.KindCorrupt, "checksum %q is not that of the %d bytes received", got, len(body))
-	}
-	var head struct {
-		V int `json:"v"`
-	}
-	if err := json.Unmarshal(body, &head); err != nil {
-		return 0, milepost.E(op, milepost.KindCorrupt, "not JSON: %w", err)
-	}
-	if head.V < 1 {
-		return 0, milepost.E(op, milepost.KindCorrupt, "no message version")
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return head.V, milepost.E(op, milepost.KindCorrupt, "%w", err)
-	}
-	return head.V, nil
-}
+// decode reads a body of this program's version into v after checking its sum. Errors: KindCorrupt.
+func decode(h nats.Header, body []byte, v any) error { return messages.Decode(wireVersion, h, body, v) }
 
 // readHeartbeat reads a heartbeat of any version. Errors: KindCorrupt.
 func readHeartbeat(h nats.Header, body []byte) (WorkerInfo, error) {
 	var w wireWorker
-	version, err := decodeAny(h, body, &w)
+	version, err := messages.DecodeAny(h, body, &w)
 	w.Wire = version
 	return w.WorkerInfo, err
 }

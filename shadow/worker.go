@@ -14,6 +14,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/env/testrun"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 // Outcome is what running a task's tests on one tree gave.
@@ -51,7 +52,7 @@ type Worker struct {
 	js     jetstream.JetStream
 	runner TestRunner
 	blobs  BlobStore
-	bases  *baseFetcher
+	bases  *messages.BaseFetcher
 	onErr  func(error)
 	ready  func(context.Context) error // nil where nobody knows
 	// version of the wire; another than this program's only in tests, where workers of two versions stand side by side
@@ -75,7 +76,9 @@ type Worker struct {
 type WorkerOption func(*Worker)
 
 // WithBaseStore lets the worker fetch base repositories that are not on its disk into the store its runner uses.
-func WithBaseStore(b BaseImporter) WorkerOption { return func(w *Worker) { w.bases.bases = b } }
+func WithBaseStore(b messages.BaseImporter) WorkerOption {
+	return func(w *Worker) { w.bases.Bases = b }
+}
 
 // WithReadiness lets a worker whose probe failed for want of its own means (sandboxes, disk) ask f before it takes the next:
 // until f returns nil it takes none, so that an engine that is away costs each slot one attempt and no more. f returns an
@@ -98,7 +101,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	if cfg.Name == "" {
-		cfg.Name = safeToken(host) + "-" + rand.Text()[:8]
+		cfg.Name = messages.SafeToken(host) + "-" + rand.Text()[:8]
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -108,7 +111,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 		version: wireVersion, room: semaphore.NewWeighted(int64(cfg.Slots)), gate: semaphore.NewWeighted(1),
 		careful: time.Now().Add(carefulFor), tasks: map[string]*milepost.Task{},
 		info: WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()}}
-	w.bases = &baseFetcher{w: w}
+	w.bases = &messages.BaseFetcher{NC: nc, Prefix: cfg.Streams.Prefix, Store: func(context.Context) (jetstream.ObjectStore, error) { return w.objects(), nil }}
 	for _, f := range options {
 		f(w)
 	}
@@ -319,7 +322,7 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		w.mu.Lock()
 		info := w.info
 		w.mu.Unlock()
-		if m, err := encode(subject, wireWorker{w.version, info}); err == nil {
+		if m, err := messages.Encode(subject, wireWorker{w.version, info}); err == nil {
 			_ = w.nc.PublishMsg(m) // the next one follows; a closed connection shows in next
 		}
 		select {
