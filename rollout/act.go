@@ -21,6 +21,7 @@ func (l *loop) act(caller, ctx context.Context, turn Turn, step *milepost.Step) 
 		step.Violation, step.Observed = violation, l.tools.Fault(why, shape)
 	} else {
 		submitted, err = l.execute(caller, ctx, call, step)
+		l.linger(ctx)
 	}
 	step.ToolTime = l.deps.Clock.Now().Sub(began)
 	return ToolResult{CallID: call.ID, Tool: call.Name, Text: step.Observed}, submitted, err
@@ -94,6 +95,20 @@ func (l *loop) execute(caller, ctx context.Context, call ToolCall, step *milepos
 	}
 	step.Valid = step.Violation == ""
 	return result.Submit, nil
+}
+
+// linger waits for ToolWait, or until the episode is over.
+func (l *loop) linger(ctx context.Context) {
+	if l.cfg.ToolWait == 0 {
+		return
+	}
+	over := make(chan struct{})
+	stop := l.deps.Clock.AfterFunc(l.cfg.ToolWait, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
 }
 
 // validText is text that JSON can hold.

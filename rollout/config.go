@@ -57,6 +57,9 @@ type Config struct {
 
 	// ProbeSteps publishes a probe for every step that changed the repository; without it only the verdict is.
 	ProbeSteps bool `yaml:"probe_steps"`
+	// ToolWait is added to every tool call of a training episode: a stand-in for slow sandboxes in studies of throughput. It
+	// changes nothing of what an episode does.
+	ToolWait time.Duration `yaml:"tool_wait"`
 	// Sandbox bounds the sandbox of an episode; zero fields take the environment's defaults.
 	Sandbox env.Limits `yaml:"sandbox"`
 	// Tools chooses the tools and how much they show.
@@ -94,6 +97,8 @@ func (c Config) Validate() error {
 		return bad("max_context: %d is negative; 0 means what the model can", c.MaxContext)
 	case c.Wall <= 0:
 		return bad("wall: %v is not positive", c.Wall)
+	case c.ToolWait < 0:
+		return bad("tool_wait: %v is negative; 0 means no wait", c.ToolWait)
 	case !(c.Temperature >= 0 && c.Temperature <= 10):
 		return bad("temperature: %v is not between 0 and 10", c.Temperature)
 	case !(c.TopP > 0 && c.TopP <= 1):

@@ -260,6 +260,7 @@ func TestMisuse(t *testing.T) {
 		"max_turn_tokens: 0":    func(c *rollout.Config) { c.MaxTurnTokens = 0 },
 		"max_context: -1":       func(c *rollout.Config) { c.MaxContext = -1 },
 		"wall: 0s":              func(c *rollout.Config) { c.Wall = 0 },
+		"tool_wait: -1ns":       func(c *rollout.Config) { c.ToolWait = -1 },
 		"temperature: -1":       func(c *rollout.Config) { c.Temperature = -1 },
 		"top_p: 0":              func(c *rollout.Config) { c.TopP = 0 },
 		`tool_format: "xml"`:    func(c *rollout.Config) { c.ToolFormat = "xml" },

@@ -266,7 +266,7 @@ func (e *evaluation) equip(ctx context.Context) (_ context.Context, release func
 // runners makes the agent loops. No step is probed in an evaluation.
 func (e *evaluation) runners() (err error) {
 	cfg := e.cfg.Rollout
-	cfg.ProbeSteps = false
+	cfg.ProbeSteps, cfg.ToolWait = false, 0
 	deps := rollout.Deps{Env: e.world.env, Bases: e.world.bases, Blobs: e.world.blobs, Model: e.meter}
 	if e.foreign, err = rollout.New(cfg, deps); err != nil || e.probes == nil {
 		return err

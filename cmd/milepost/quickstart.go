@@ -83,7 +83,7 @@ func (q *pipeline) tasksKey() any { return []any{q.cfg.Micro, q.cfg.Run.Seed, q.
 
 func (q *pipeline) demosKey() any {
 	c := q.cfg
-	c.Rollout.ProbeSteps = false // as in every episode that is not for training
+	c.Rollout.ProbeSteps, c.Rollout.ToolWait = false, 0 // as in every episode that is not for training
 	return []any{filepath.Base(q.tasks), c.RFT.Expert, c.RFT.Attempts, c.RFT.Accept, c.Rollout, c.Tests, c.Run.Seed}
 }
 

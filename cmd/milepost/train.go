@@ -332,7 +332,7 @@ type rollouts struct{ train, eval *rollout.Runner }
 func newRollouts(cfg configs.Run, w *world, model rollout.Model, probes *probing) (rollouts, error) {
 	deps := rollout.Deps{Env: w.env, Bases: w.bases, Blobs: w.blobs, Model: model, Prober: probes.Prober}
 	eval := cfg.Rollout
-	eval.ProbeSteps = false
+	eval.ProbeSteps, eval.ToolWait = false, 0
 	var out rollouts
 	var err error
 	if out.eval, err = rollout.New(eval, deps); err != nil {
