@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
+from milepost_trainer import routing
+
 ATTENTION = "milepost_packed"
 HEAD_ELEMENTS = 1 << 25  # logits held at a time, rows * vocabulary; above, the head runs in recomputed chunks
 
@@ -52,6 +54,7 @@ class Row:
     targets: Tensor  # [M] int64: the wanted tokens
     sequence: Tensor  # [M] int64: index into members
     time: Tensor  # [M] int64: index t of the wanted token in its sequence
+    routes: Tensor | None = None  # [L, layers, K] int16: recorded experts (routing.py); None = the model routes
 
     def to(self, device: torch.device) -> "Row":
         """The row on a device; itself where it is there."""
@@ -80,8 +83,9 @@ def plan(lengths: list[int], limit: int) -> list[list[int]]:
     return rows
 
 
-def build(sequences: list[Tensor], wanted: list[Tensor], members: list[int]) -> Row:
-    """sequences: [T] int64 each; wanted: [T] bool each, true where the token's logprob is needed (never at 0)."""
+def build(sequences: list[Tensor], wanted: list[Tensor], members: list[int], routes: list[Tensor] | None = None) -> Row:
+    """sequences: [T] int64 each; wanted: [T] bool each, true where the token's logprob is needed (never at 0); routes:
+    [R, layers, K] each, the recorded experts of the first R tokens."""
     segments = [len(sequences[i]) for i in members]
     where, targets, sequence, time = [], [], [], []
     start = 0
@@ -101,6 +105,7 @@ def build(sequences: list[Tensor], wanted: list[Tensor], members: list[int]) -> 
         targets=torch.cat(targets),
         sequence=torch.cat(sequence),
         time=torch.cat(time),
+        routes=None if routes is None else routing.pad([routes[i] for i in members], segments),
     )
 
 
@@ -117,8 +122,9 @@ def head_logprobs(head, hidden: Tensor, targets: Tensor, temperature: float, ent
 
 def row_hidden(model, row: Row) -> Tensor:
     """[M, W] last hidden states that predict the wanted tokens of a row; gradients as the caller's context allows."""
+    replayed = {} if row.routes is None else {"routes": row.routes}
     hidden = model.model(
-        input_ids=row.tokens, position_ids=row.positions, attention_mask=None, use_cache=False, segments=row.segments
+        input_ids=row.tokens, position_ids=row.positions, attention_mask=None, use_cache=False, segments=row.segments, **replayed
     ).last_hidden_state[0]  # [L, W]
     return hidden[row.where]
 
