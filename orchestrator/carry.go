@@ -112,7 +112,7 @@ func (r *Runner) runTrain(ctx context.Context, c Command) completion {
 		return completion{err: err}
 	}
 	metrics["time_update_s"] = r.deps.Now().Sub(start).Seconds()
-	if err := r.recordMetrics(u, metrics); err != nil {
+	if err := r.recordMetrics(u, PartUpdate, metrics); err != nil {
 		return completion{err: err}
 	}
 	return completion{event: e, status: Status{Line: "update", Metrics: metrics}}
@@ -143,7 +143,7 @@ func (r *Runner) runPush(ctx context.Context, version int32, load bool) completi
 	defer r.learner.Unlock()
 	metrics, err := r.push(ctx, version, load)
 	if err == nil && !load { // the best weights, pushed again at the end, leave the figures of their first push
-		err = r.recordMetrics(int(version), metrics)
+		err = r.recordMetrics(int(version), PartPush, metrics)
 	}
 	if err != nil {
 		return completion{err: err}

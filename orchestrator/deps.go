@@ -74,6 +74,10 @@ type Deps struct {
 	Weights  Weights
 	Now      func() time.Time
 	Report   func(Status) // called from one goroutine at a time whenever something changes; may be nil
+
+	// Recorded is called with every line of metrics.jsonl once it is there, in order, one at a time; it must return at once.
+	// May be nil.
+	Recorded func(MetricsLine)
 }
 
 // Status is what a person watching a run is told.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/stats"
@@ -47,6 +48,20 @@ func summarise(name string, eps []*milepost.Episode) Evaluation {
 	rates := taskMeans(out.Tasks)
 	out.Rate, out.Low, out.High = stats.Bootstrap(rates)
 	return out
+}
+
+// part says of which task set the evaluation is.
+func (e Evaluation) part() Part {
+	if strings.HasPrefix(e.Name, validationPrefix) {
+		return PartValidation
+	}
+	return PartHeldout
+}
+
+// metrics are its figures by the names of docs/metrics.md.
+func (e Evaluation) metrics() map[string]float64 {
+	return map[string]float64{"resolved_rate": e.Rate, "resolved_low": e.Low, "resolved_high": e.High, "pass_rate": e.Passed,
+		"graded": float64(e.Graded), "episodes_infra": float64(e.Infra), "turns_mean": e.Turns, "tokens_sampled_mean": e.Tokens}
 }
 
 // taskMeans returns the mean of each task, in the order of the task ids.

@@ -96,7 +96,7 @@ type Command struct {
 	// Cancelled marks an outstanding episode or judge command that nobody needs any more: a resumed run answers it as
 	// cancelled and does not begin it.
 	Cancelled bool
-	Update    int    // finalise, train
+	Update    int    // finalise, train; evaluate: the latest update that was begun
 	Base      int32  // finalise, in mode async: version of the weights that the update starts from
 	Version   int32  // push: version to serve; its weights are those of the update of that number
 	Batch     string // train: path of the batch within the run folder

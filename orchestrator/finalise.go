@@ -87,6 +87,9 @@ func (r *Runner) runEvaluate(ctx context.Context, c Command, eps []*milepost.Epi
 	if err := r.folder.writeJSON(filepath.Join("evals", c.Eval+".json"), result); err != nil {
 		return completion{err: err}
 	}
+	if err := r.recordMetrics(evaluatedUpdate(c.Eval, c.Update), result.part(), result.metrics()); err != nil {
+		return completion{err: err}
+	}
 	return completion{
 		event: Event{Type: EventEvaluated, Eval: c.Eval, Rate: result.Rate, Graded: result.Graded},
 		status: Status{Line: fmt.Sprintf("%s: %.3f resolved (95 %% interval %.3f to %.3f; %d tasks, %d attempts)",
@@ -142,7 +145,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command, g given) completion
 		metrics["time_values_s"] = asking.Seconds()
 	}
 	probeMetrics(metrics, g.before, r.deps.Probes.Stats())
-	if err := r.recordMetrics(c.Update, metrics); err != nil {
+	if err := r.recordMetrics(c.Update, PartBatch, metrics); err != nil {
 		return completion{err: err}
 	}
 	s := Status{Line: "batch", Metrics: metrics}

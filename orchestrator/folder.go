@@ -33,7 +33,8 @@ const SchemaVersion = 1
 //	checkpoints/     trainer state by update: u0001
 //	weights/         exported weights by version: v0001
 //	evals/           one JSON file an evaluation
-//	metrics.jsonl    one line an update
+//	metrics.jsonl    what was measured: a line for each batch, update step, push and evaluation
+//	tensorboard/     the same as event files of TensorBoard
 //	logs/            of servers, trainer and workers
 //	result.json      how the run ended; absent while it goes on
 //	report.html

@@ -103,10 +103,7 @@ func (h *History) take(e Event) {
 	case EventPushed:
 		h.Pushed = append(h.Pushed, e.Version)
 	case EventEvaluated:
-		e.Update = h.Updates
-		if n, err := strconv.Atoi(strings.TrimPrefix(e.Eval, validationPrefix)); err == nil {
-			e.Update = n // in mode async a later update may be finalised meanwhile
-		}
+		e.Update = evaluatedUpdate(e.Eval, h.Updates)
 		h.Evals = append(h.Evals, e)
 		if strings.HasPrefix(e.Eval, validationPrefix) && e.Graded > 0 && e.Rate > h.BestRate {
 			h.Best, h.BestRate = h.Served(), e.Rate
@@ -118,3 +115,12 @@ const validationPrefix = "validation-"
 
 // validationName is the name of the validation after an update.
 func validationName(update int) string { return fmt.Sprintf("%s%d", validationPrefix, update) }
+
+// evaluatedUpdate is the update whose weights an evaluation was of. A validation's name has it: in mode async later ones may be
+// begun meanwhile. The others are of the latest.
+func evaluatedUpdate(name string, latest int) int {
+	if n, err := strconv.Atoi(strings.TrimPrefix(name, validationPrefix)); err == nil {
+		return n
+	}
+	return latest
+}

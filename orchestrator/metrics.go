@@ -1,12 +1,7 @@
 package orchestrator
 
 import (
-	"bufio"
-	"encoding/json"
-	"io"
-	"maps"
 	"math"
-	"os"
 	"slices"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -115,77 +110,4 @@ func probeMetrics(into, before, after map[string]float64) {
 	if twice := into["probe_rechecked"]; twice > 0 {
 		into["probe_flaky_share"] = into["probe_disagreed"] / twice
 	}
-}
-
-// MetricsLine is one line of metrics.jsonl. Several lines of one update add up; a later value of a name wins.
-type MetricsLine struct {
-	Update int                `json:"update"`
-	Active float64            `json:"active"` // seconds
-	Values map[string]float64 `json:"values"`
-}
-
-// recordMetrics appends a line; values that JSON cannot hold are left out.
-func (r *Runner) recordMetrics(update int, values map[string]float64) error {
-	clean := map[string]float64{}
-	for k, v := range values {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
-			clean[k] = v
-		}
-	}
-	b, err := json.Marshal(MetricsLine{Update: update, Active: r.active0 + r.deps.Now().Sub(r.started).Seconds(), Values: clean})
-	if err != nil {
-		return milepost.Wrap("orchestrator: record metrics", milepost.KindInternal, err)
-	}
-	return milepost.Wrap("orchestrator: record metrics", milepost.KindUnavailable, appendLine(r.folder.Path("metrics.jsonl"), b))
-}
-
-// appendLine appends a line to a file. What a crash or a full disk left of the last one stays a line of its own.
-func appendLine(path string, line []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	end, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if end > 0 {
-		last := make([]byte, 1)
-		if _, err := f.ReadAt(last, end-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			line = append([]byte{'\n'}, line...)
-		}
-	}
-	_, err = f.Write(append(line, '\n'))
-	return err
-}
-
-// maxUpdate is beyond any run; a line that names a later update is damaged.
-const maxUpdate = 1 << 20
-
-// Metrics reads metrics.jsonl: element u holds the values of update u. A torn or damaged line is left out.
-func (f *Folder) Metrics() ([]map[string]float64, error) {
-	file, err := os.Open(f.Path("metrics.jsonl"))
-	if err != nil {
-		return nil, milepost.Wrap("orchestrator: read metrics", milepost.KindNotFound, err)
-	}
-	defer file.Close()
-	var out []map[string]float64
-	sc := bufio.NewScanner(file)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		var l MetricsLine
-		if json.Unmarshal(sc.Bytes(), &l) != nil || l.Update < 0 || l.Update > maxUpdate {
-			continue
-		}
-		for len(out) <= l.Update {
-			out = append(out, map[string]float64{})
-		}
-		out[l.Update]["active_s"] = l.Active
-		maps.Copy(out[l.Update], l.Values)
-	}
-	return out, milepost.Wrap("orchestrator: read metrics", milepost.KindUnavailable, sc.Err())
 }

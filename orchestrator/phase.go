@@ -207,7 +207,7 @@ func (m *Machine) batchEnded() []Command {
 		m.phase = PhaseFinalising
 		return m.issue(Command{Type: CommandFinalise, Update: m.update, Episodes: specs})
 	}
-	return m.issue(Command{Type: CommandEvaluate, Eval: m.evalName, Episodes: specs})
+	return m.issue(Command{Type: CommandEvaluate, Eval: m.evalName, Update: m.update, Episodes: specs})
 }
 
 // finalised trains on the batch; a batch without any signal leaves the weights as they are.

@@ -28,6 +28,7 @@ type Runner struct {
 	tasks   map[string]*milepost.Task
 	machine *Machine
 	journal *journal.Journal
+	metrics *metricsLog
 
 	started time.Time
 	active0 float64 // active seconds of earlier epochs
@@ -65,7 +66,7 @@ func NewRunner(cfg Config, folder *Folder, seed uint64, split Tasks, tasks []*mi
 	r := &Runner{
 		cfg: cfg, folder: folder, deps: deps, engine: engine, machine: m,
 		batches: map[string]*batch{}, tasks: make(map[string]*milepost.Task, len(tasks)), completions: make(chan completion), cancels: map[string]context.CancelCauseFunc{},
-		slots: make(chan struct{}, cfg.Concurrency),
+		slots: make(chan struct{}, cfg.Concurrency), metrics: &metricsLog{folder: folder, now: deps.Now, told: deps.Recorded},
 	}
 	for _, t := range tasks {
 		if r.tasks[t.ID] != nil {
@@ -117,8 +118,8 @@ func (r *Runner) Machine() *Machine { return r.machine }
 // StopReason says by which rule a finished run ended.
 func (r *Runner) StopReason() string { return r.stopReason }
 
-// Close releases the journal.
-func (r *Runner) Close() error { return r.journal.Close() }
+// Close releases the journal and the event file of the metrics.
+func (r *Runner) Close() error { return errors.Join(r.journal.Close(), r.metrics.close()) }
 
 // Run carries the run to its end, or to ctx's end or the first failure, after which it can be resumed.
 func (r *Runner) Run(ctx context.Context) error {

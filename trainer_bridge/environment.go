@@ -22,9 +22,11 @@ var sources embed.FS
 
 // The pinned Python environments.
 const (
-	EnvServer  = "server"  // the vLLM server
-	EnvTrainer = "trainer" // the trainer; also has pytest, for tasks whose tests need it
-	EnvTools   = "tools"   // linters and code generators
+	EnvServer   = "server"   // the vLLM server
+	EnvTrainer  = "trainer"  // the trainer; also has pytest, for tasks whose tests need it
+	EnvTools    = "tools"    // linters and code generators
+	EnvTrackers = "trackers" // experiment trackers; installed only where one is enabled
+	EnvBench    = "bench"    // what make bench measures beside
 )
 
 // Home is where environments and other things shared by all runs lie: $MILEPOST_HOME, or milepost in the user's cache
@@ -51,7 +53,7 @@ func Environment(name string) (string, error) {
 	const op = "trainerbridge: find environment"
 	lock, err := locks.ReadFile("python/envs/" + name + ".txt")
 	if err != nil {
-		return "", milepost.E(op, milepost.KindInvalid, "environment %q is not one of server, trainer, tools", name)
+		return "", milepost.E(op, milepost.KindInvalid, "environment %q is not one of server, trainer, tools, trackers, referee, bench", name)
 	}
 	home, err := Home()
 	if err != nil {
@@ -60,7 +62,7 @@ func Environment(name string) (string, error) {
 	sum := sha256.Sum256(lock)
 	dir := filepath.Join(home, "envs", name+"-"+hex.EncodeToString(sum[:])[:12])
 	if _, err := os.Stat(filepath.Join(dir, ".complete")); err != nil {
-		return "", milepost.E(op, milepost.KindNotFound, "the pinned %s environment is not installed at %s; run: make deps (or trainer_bridge/python/envs/install %s)", name, dir, name)
+		return "", milepost.E(op, milepost.KindNotFound, "the pinned %s environment is not installed at %s; run: trainer_bridge/python/envs/install %s (make deps does it for server, trainer and tools)", name, dir, name)
 	}
 	return dir, nil
 }
