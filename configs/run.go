@@ -35,7 +35,7 @@ type Run struct {
 	Credit   credit.Config              `yaml:"credit"`   // advantages: an outcome estimator and milestone credit (SWE-MILE, arXiv 2609.32631)
 	Trainer  Trainer                    `yaml:"trainer"`  // the PyTorch process
 	Update   trainerbridge.UpdateConfig `yaml:"update"`   // one update of the policy
-	Weights  weights.DiskConfig         `yaml:"weights"`  // how new weights reach the servers
+	Weights  weights.Config             `yaml:"weights"`  // how new weights reach the servers
 	Schedule orchestrator.Config        `yaml:"schedule"` // how much is sampled, when it is evaluated, when the run ends
 	RFT      RFT                        `yaml:"rft"`      // the cold start: demonstrations filtered by execution, then supervised fine-tuning
 	Eval     evaluate.Config            `yaml:"eval"`     // `milepost eval`: prices, and when it gives up
@@ -125,7 +125,7 @@ func Default() Run {
 		Credit:   credit.Default(),
 		Trainer:  Trainer{DType: "float32", Ranks: 1},
 		Update:   trainerbridge.DefaultUpdateConfig(),
-		Weights:  weights.DefaultDiskConfig(),
+		Weights:  weights.DefaultConfig(),
 		Schedule: orchestrator.DefaultConfig(),
 		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Minimum: 1, Concurrency: 8,
 			SFT: trainerbridge.DefaultSFTConfig(), Model: trainerbridge.DefaultModelConfig()},

@@ -32,7 +32,7 @@ type serving struct {
 
 	pushing sync.Mutex // held during a push, taken before mu: a push after a restart reads what is current under it
 	mu      sync.Mutex
-	disk    *weights.Disk
+	pusher  *weights.Pusher
 	version int32
 	weights string        // directory of the weights served; "" = those that the server started with
 	up      chan struct{} // closed while the server serves
@@ -247,14 +247,14 @@ func (s *serving) pushCurrent() (version int32, up chan struct{}, none bool, err
 	s.pushing.Lock()
 	defer s.pushing.Unlock()
 	s.mu.Lock()
-	disk, version, dir, up := s.disk, s.version, s.weights, s.up
+	pusher, version, dir, up := s.pusher, s.version, s.weights, s.up
 	s.mu.Unlock()
-	if disk == nil {
+	if pusher == nil {
 		return 0, up, true, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	_, err = disk.Push(ctx, version, dir)
+	_, err = pusher.Push(ctx, version, dir, s.addresses())
 	return version, up, false, err
 }
 
@@ -275,14 +275,45 @@ func (s *serving) waitReady(ctx context.Context) error {
 func (s *serving) usePusher(scorer weights.Scorer, vocab int) error {
 	cfg := s.cfg.Weights
 	cfg.Canary.Vocab = vocab
-	disk, err := weights.NewDisk(s.addresses(), cfg, weights.Deps{Scorer: scorer, Gate: s.pool})
+	pusher, err := weights.New(weights.Disk{}, cfg, weights.Deps{Scorer: scorer, Gate: &poolGate{pool: s.pool}})
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.disk = disk
+	s.pusher = pusher
 	return nil
+}
+
+// poolGate is the gate of a pool whose endpoints are shut and opened together: it is open while no replica is shut.
+type poolGate struct {
+	pool *policy.Pool
+	mu   sync.Mutex
+	shut map[string]bool
+}
+
+// Shut implements weights.Gate.
+func (g *poolGate) Shut(url string) { g.set(url, true) }
+
+// Approve implements weights.Gate.
+func (g *poolGate) Approve(url string, _ int32) { g.set(url, false) }
+
+// Quarantine implements weights.Gate: the replica stays shut.
+func (g *poolGate) Quarantine(string, int32, error) {}
+
+func (g *poolGate) set(url string, shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut == nil {
+		g.shut = map[string]bool{}
+	}
+	if g.shut[url] = shut; shut {
+		g.pool.Pause()
+		return
+	}
+	if delete(g.shut, url); len(g.shut) == 0 {
+		g.pool.Resume()
+	}
 }
 
 func (s *serving) addresses() []string {
@@ -296,10 +327,10 @@ func (s *serving) addresses() []string {
 // Push implements orchestrator.Weights.
 func (s *serving) Push(ctx context.Context, version int32, dir string) (map[string]float64, error) {
 	s.mu.Lock()
-	disk, up := s.disk, s.up
+	pusher, up := s.pusher, s.up
 	s.version, s.weights = version, dir
 	s.mu.Unlock()
-	if disk == nil {
+	if pusher == nil {
 		return nil, milepost.E("push", milepost.KindInternal, "no pusher")
 	}
 	select {
@@ -311,7 +342,7 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 	}
 	s.pushing.Lock()
 	defer s.pushing.Unlock()
-	report, err := disk.Push(ctx, version, dir)
+	report, err := pusher.Push(ctx, version, dir, s.addresses())
 	return report.Metrics(), err
 }
 

@@ -349,17 +349,19 @@ func (e *e2e) pause(t *testing.T) {
 	}
 }
 
-func (e *e2e) pusher(t *testing.T, http *http.Client) *weights.Disk {
-	cfg := weights.DefaultDiskConfig()
+func (e *e2e) push(t *testing.T, version int32, dir string, http *http.Client) (weights.Report, error) {
+	cfg := weights.DefaultConfig()
+	cfg.Repeats = 0
 	var err error
 	if cfg.Canary.Vocab, err = weights.Vocab(e.models[0]); err != nil {
 		t.Fatal(err)
 	}
-	d, err := weights.NewDisk(e.cfg.Addresses(), cfg, weights.Deps{Scorer: e.scorer, Gate: e.pool, HTTP: http})
+	p, err := weights.New(weights.Disk{}, cfg, weights.Deps{Scorer: e.scorer, HTTP: http})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d
+	e.scorer.dir = dir
+	return p.Push(e.ctx, version, dir, e.cfg.Addresses())
 }
 
 // inFlight pushes other weights while a long request runs: its answer comes back whole, each token under the version
@@ -375,12 +377,11 @@ func (e *e2e) inFlight(t *testing.T) {
 		done <- err
 	}()
 	time.Sleep(700 * time.Millisecond)
-	e.scorer.dir = e.models[1]
-	r, err := e.pusher(t, nil).Push(e.ctx, 1, e.models[1])
+	r, err := e.push(t, 1, e.models[1], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("pause %v, in all %v, gap %.2g (max %.2g)", r.Pause, r.Total, r.Gap.Mean, r.Gap.Max)
+	t.Logf("pause %v, in all %v, gap %.2g cold, %.2g warm", r.Pause, r.Total, r.Cold.Mean, r.Warm.Mean)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -414,19 +415,15 @@ func (s swallow) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // skipped drops the reload of one small step: the canary must see it, and let the same push pass once it is done.
 func (e *e2e) skipped(t *testing.T) {
-	push := func(version int32, dir string, client *http.Client) (weights.Report, error) {
-		e.scorer.dir = dir
-		return e.pusher(t, client).Push(e.ctx, version, dir)
-	}
-	if _, err := push(2, e.models[0], nil); err != nil {
+	if _, err := e.push(t, 2, e.models[0], nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := push(3, e.nudged, &http.Client{Transport: swallow{http.DefaultTransport}})
+	r, err := e.push(t, 3, e.nudged, &http.Client{Transport: swallow{http.DefaultTransport}})
 	if milepost.KindOf(err) != milepost.KindCorrupt {
-		t.Fatalf("a skipped push: %v (gap %+v), want KindCorrupt", err, r.Gap)
+		t.Fatalf("a skipped push: %v (%+v), want KindCorrupt", err, r)
 	}
 	t.Log(err)
-	if r, err = push(3, e.nudged, nil); err != nil {
+	if r, err = e.push(t, 3, e.nudged, nil); err != nil {
 		t.Fatalf("the push after it: %v", err)
 	}
 	t.Logf("cold gap %.2g, warm gap %.2g", r.Endpoints[0].Cold.Mean, r.Endpoints[0].Warm.Mean)

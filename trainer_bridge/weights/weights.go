@@ -3,42 +3,71 @@ package weights
 import (
 	"context"
 	"time"
+
+	"github.com/milepost-rl/milepost/internal/vllm"
 )
 
-// Pusher brings weights to every server.
-type Pusher interface {
-	// Push makes every server serve the weights in dir under the given version, and returns after the canary passed on
-	// each. Kinds: KindInvalid for a bad version, KindNotFound where dir has no weights, KindUnavailable where a server
-	// failed, KindConflict where it holds requests that it must not, KindCorrupt where the canary found other weights
-	// than the trainer's. The report is valid, as far as it got, with an error too.
-	Push(ctx context.Context, version int32, dir string) (Report, error)
+// Weights are what a push makes servers serve: a directory in Hugging Face format, under a version.
+type Weights struct {
+	Version int32
+	Dir     string // absolute
 }
 
-// Gate keeps new requests from the servers while weights change; policy.Pool is one.
+// Method is one way to bring weights into a server. A pusher calls it for several servers at once, never twice at once
+// for the same one; what one server does must neither fail nor hold up another beyond the method's own bounds.
+type Method interface {
+	// Name is the method's value in the configuration and in reports.
+	Name() string
+	// Check refuses weights that the method cannot bring to any server (kinds invalid, not_found); it contacts none.
+	Check(Weights) error
+	// Prepare does what can be done while the server still samples, to keep the pause short. An error counts as the
+	// server's.
+	Prepare(ctx context.Context, server *vllm.Client, w Weights) error
+	// Load puts the weights into the server, whose scheduler is paused and whose requests under way are kept. After an
+	// error what the server holds is unknown; it is loaded again, or gets no request.
+	Load(ctx context.Context, server *vllm.Client, w Weights) error
+}
+
+// Gate keeps requests from a replica while its weights change, and samples of weights that the canary did not see from
+// the run; policy.Pool is one. For each url of a push exactly one Shut comes first, and then at most one of the others.
+// A replica for which none came (the caller left, or the trainer failed, which says nothing of the replica) stays shut.
 type Gate interface {
-	Pause()
-	Resume()
+	// Shut is called before anything changes.
+	Shut(url string)
+	// Approve: the canary agreed to this version on this replica.
+	Approve(url string, version int32)
+	// Quarantine: the replica failed, or serves other weights than it says; nothing that it samples is to be trusted until
+	// a later push approves it.
+	Quarantine(url string, version int32, why error)
 }
 
 // Report says what a push did.
 type Report struct {
 	Version   int32            `json:"version"`
 	Dir       string           `json:"dir"`
+	Method    string           `json:"method"`
 	Endpoints []EndpointReport `json:"endpoints"`
 	Pause     time.Duration    `json:"pause"` // longest pause of an endpoint
+	Load      time.Duration    `json:"load"`  // longest load of an endpoint
 	Total     time.Duration    `json:"total"` // with the canary
-	Gap       Gap              `json:"gap"`   // over all endpoints, cold and warm
-	Bound     float64          `json:"bound"` // that Gap.Mean of an endpoint must not exceed
+	Cold      Gap              `json:"cold"`  // over all approved endpoints, empty prefix cache
+	Warm      Gap              `json:"warm"`  // the same again, prefixes cached
+	Bound     float64          `json:"bound"` // that the mean gap of an endpoint must not exceed
+	// RolledBack is the version that was put back where no replica took this one; -1 = none.
+	RolledBack int32 `json:"rolled_back"`
 }
 
-// EndpointReport is the part of one server.
+// EndpointReport is the part of one server, of its last attempt.
 type EndpointReport struct {
-	URL    string        `json:"url"`
-	Pause  time.Duration `json:"pause"`  // from pause to resume
-	Reload time.Duration `json:"reload"` // of it
-	Cold   Gap           `json:"cold"`   // canary with an empty prefix cache
-	Warm   Gap           `json:"warm"`   // the same again, prefixes cached
-	Error  string        `json:"error,omitempty"`
+	URL         string        `json:"url"`
+	Pause       time.Duration `json:"pause"` // from pause to resume
+	Load        time.Duration `json:"load"`  // of it, the method's Load
+	Cold        Gap           `json:"cold"`  // canary with an empty prefix cache
+	Warm        Gap           `json:"warm"`  // the same again, prefixes cached
+	Attempts    int           `json:"attempts"`
+	Approved    bool          `json:"approved"`
+	Quarantined bool          `json:"quarantined"`
+	Error       string        `json:"error,omitempty"` // of the last attempt that failed
 }
 
 // Gap is the difference of two logprobs of the same sampled tokens.
@@ -62,8 +91,28 @@ func (g Gap) join(h Gap) Gap {
 
 // Metrics are the figures of a run's metrics file.
 func (r Report) Metrics() map[string]float64 {
+	gap := r.Cold.join(r.Warm)
+	repeats, quarantined := 0, 0
+	for _, e := range r.Endpoints {
+		repeats += max(0, e.Attempts-1)
+		if e.Quarantined {
+			quarantined++
+		}
+	}
 	return map[string]float64{
-		"push_version": float64(r.Version), "push_pause_seconds": r.Pause.Seconds(), "push_seconds": r.Total.Seconds(),
-		"canary_gap_mean": r.Gap.Mean, "canary_gap_max": r.Gap.Max, "canary_tokens": float64(r.Gap.Tokens),
+		"push_version": float64(r.Version), "push_pause_seconds": r.Pause.Seconds(), "push_load_seconds": r.Load.Seconds(), "push_seconds": r.Total.Seconds(),
+		"push_repeats": float64(repeats), "push_quarantined": float64(quarantined),
+		"canary_gap_mean": gap.Mean, "canary_gap_max": gap.Max, "canary_tokens": float64(gap.Tokens),
+		"canary_gap_cold": r.Cold.Mean, "canary_gap_warm": r.Warm.Mean,
+	}
+}
+
+// sum fills in what is over all endpoints.
+func (r *Report) sum() {
+	for _, e := range r.Endpoints {
+		r.Pause, r.Load = max(r.Pause, e.Pause), max(r.Load, e.Load)
+		if e.Approved {
+			r.Cold, r.Warm = r.Cold.join(e.Cold), r.Warm.join(e.Warm)
+		}
 	}
 }
