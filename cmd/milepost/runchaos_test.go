@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 )
@@ -56,7 +58,7 @@ func TestRunChaos(t *testing.T) {
 		if rng.Float64() < .4 {
 			kills = append(kills, s.draw(rng, victims[rng.IntN(len(victims))]))
 		}
-		slices.SortFunc(kills, func(a, b kill) int { return int(a.after - b.after) })
+		slices.SortFunc(kills, func(a, b kill) int { return cmp.Compare(a.moment(s), b.moment(s)) })
 		t.Run(fmt.Sprintf("run %02d", i+1), func(t *testing.T) { s.run(t, i+1, kills) })
 	}
 }
@@ -77,17 +79,27 @@ func number(t *testing.T, name string, otherwise int) int {
 // kill is one blow.
 type kill struct {
 	victim victim
-	after  time.Duration // since the start of the run
+	begun  bool          // it falls after the journal's first record; else while everything starts
+	after  time.Duration // since the journal's first record, or since the start
+}
+
+// moment is when a kill falls in an undisturbed run.
+func (k kill) moment(s *storm) time.Duration {
+	if k.begun {
+		return s.start + k.after
+	}
+	return k.after
 }
 
 // storm is what the runs share: a policy and tasks, a NATS server, and a vLLM that serves over it.
 type storm struct {
-	mark  string
-	top   string
-	model string
-	tasks string
-	nats  *natsProcess
-	usual time.Duration // what a run takes where nothing is killed
+	mark   string
+	top    string
+	model  string
+	tasks  string
+	nats   *natsProcess
+	start  time.Duration // what starting takes where nothing is killed
+	active time.Duration // and from the journal's first record to the end
 }
 
 func newStorm(t *testing.T) *storm {
@@ -108,9 +120,15 @@ func newStorm(t *testing.T) *storm {
 	return s
 }
 
-// draw picks a moment anywhere between the start of a run and its usual end.
+// draw picks a moment: one in four while everything starts, the others anywhere in the run.
 func (s *storm) draw(rng *rand.Rand, v victim) kill {
-	return kill{victim: v, after: time.Duration(rng.Int64N(int64(s.usual)))}
+	k := kill{victim: v, begun: rng.IntN(4) > 0}
+	within := s.start
+	if k.begun {
+		within = s.active
+	}
+	k.after = time.Duration(rng.Int64N(int64(within)))
+	return k
 }
 
 // run trains once, through all kills, and holds the result to the rules. The first run, without kills, says how long one
@@ -138,7 +156,8 @@ func (s *storm) run(t *testing.T, index int, kills []kill) {
 	}
 	took := time.Since(began)
 	if kills == nil {
-		s.usual = took
+		s.active = took - firstRecord(t, dir).Sub(began)
+		s.start = took - s.active
 	}
 	t.Logf("%v, killed: %s: %s", took.Round(time.Second), strings.Join(blows, ", "), checkLineage(t, dir))
 }
@@ -161,17 +180,30 @@ func (s *storm) command(t *testing.T, dir string, index int) []string {
 // strike waits for the moment of a kill and for its victim, and kills. False where the process ended before that.
 func (s *storm) strike(t *testing.T, dir string, p *process, k kill, began time.Time) bool {
 	t.Helper()
-	for wait := time.After(time.Until(began.Add(k.after))); ; {
+	for {
 		select {
 		case <-p.done:
 			return false
-		case <-wait:
+		case <-time.After(20 * time.Millisecond):
 		}
-		if s.hit(t, dir, p, k.victim) {
+		since := began
+		if k.begun {
+			since = firstRecord(t, dir)
+		}
+		if !since.IsZero() && time.Since(since) >= k.after && s.hit(t, dir, p, k.victim) {
 			return true
 		}
-		wait = time.After(20 * time.Millisecond) // it is not up yet
 	}
+}
+
+// firstRecord is when a run's journal began; zero where it has not.
+func firstRecord(t *testing.T, dir string) time.Time {
+	t.Helper()
+	h, err := (&orchestrator.Folder{Dir: dir}).History()
+	if err != nil && milepost.KindOf(err) != milepost.KindNotFound {
+		t.Fatal(err)
+	}
+	return h.Started
 }
 
 // hit kills a victim that is up.
