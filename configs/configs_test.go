@@ -32,10 +32,15 @@ func write(t *testing.T, text string) string {
 	return name
 }
 
+// allShipped are the shipped files, as messages list them.
+const allShipped = "e2e_real, micro_generate, nebius_rft, nebius_stage1, nebius_stage2, quickstart, quickstart_async, reference, " +
+	"swe_mile_bug_repair_27b, swe_mile_bug_repair_35b_a3b, swe_mile_bug_repair_9b, swe_mile_bug_repair_9b_async, " +
+	"swe_mile_repo_generation_27b, swe_mile_repo_generation_35b_a3b, swe_mile_repo_generation_9b"
+
 // TestShipped: every shipped file loads, and what a run saves of it loads as the same.
 func TestShipped(t *testing.T) {
 	names := configs.Names()
-	if want := []string{"e2e_real", "micro_generate", "quickstart", "reference", "swe_mile_bug_repair"}; !reflect.DeepEqual(names, want) {
+	if want := strings.Split(allShipped, ", "); !reflect.DeepEqual(names, want) {
 		t.Errorf("shipped are %v, want %v", names, want)
 	}
 	for _, name := range names {
@@ -90,24 +95,6 @@ func TestReferenceIsDefault(t *testing.T) {
 	}
 }
 
-// TestPaper: the paper's values, as fixed by the credit rules.
-func TestPaper(t *testing.T) {
-	c, err := configs.Load("swe_mile_bug_repair", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := credit.Default()
-	want.Milestone.Mode = credit.ModeNormalized
-	ver, nav := .2, .05
-	want.Milestone.WVer, want.Milestone.WNav = &ver, &nav
-	if !reflect.DeepEqual(c.Credit, want) {
-		t.Errorf("credit is %+v, want %+v", c.Credit, want)
-	}
-	if s := c.Schedule; s.GroupSize != 16 || s.GroupsPerUpdate != 12 || s.Sampling != credit.DefaultSampling(milepost.BugRepair) {
-		t.Errorf("sampling is %d x %d, %+v", s.GroupSize, s.GroupsPerUpdate, s.Sampling)
-	}
-}
-
 // TestQuickstartSamplesPlainly: without a sampling section nothing is replaced, oversampled or retired.
 func TestQuickstartSamplesPlainly(t *testing.T) {
 	for _, name := range []string{"quickstart", "e2e_real", "reference"} {
@@ -125,7 +112,7 @@ func TestQuickstartSamplesPlainly(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown field":   {"run:\n  sed: 3\n", `configs: parse: FILE:2: run.sed: unknown field; allowed: name, dir, seed`},
-		"unknown section": {"# x\n\nnope: 1\n", `FILE:3: nope: unknown field; allowed: run, tasks, model, server, policy,`},
+		"unknown section": {"# x\n\nnope: 1\n", `FILE:3: nope: unknown field; allowed: extends, run, tasks, model, yarn, server, policy,`},
 		"deep field":      {"rft:\n  sft:\n    optimizer:\n      lrr: 1\n", `FILE:4: rft.sft.optimizer.lrr: unknown field; allowed: lr, beta1, beta2, eps, weight_decay, clip_norm`},
 		"internal field":  {"probes:\n  prober:\n    epoch: 3\n", `FILE:3: probes.prober.epoch: unknown field; allowed: mode, streams,`},
 
@@ -170,12 +157,12 @@ func TestFaults(t *testing.T) {
 		"duplicate key":  {"run:\n  seed: 1\n  seed: 2\n", `FILE:3: mapping key "seed" already defined at [2:3]`},
 		"tabs":           {"run:\n\tseed: 1\n", "FILE:2: found character '\t' that cannot start any token"},
 		"open list":      {"server:\n  args: [a\n", `FILE:2: sequence end token ']' not found`},
-		"empty":          {"", `FILE: no field is set; the shipped configurations show how: e2e_real, micro_generate, quickstart, reference, swe_mile_bug_repair`},
+		"empty":          {"", `FILE: no field is set; the shipped configurations show how: ` + allShipped},
 		"comments only":  {"# run:\n", `FILE: no field is set;`},
-		"null":           {"null\n", `FILE:1: the configuration is empty; allowed: a mapping of run, tasks,`},
-		"a list":         {"- a\n", `FILE:1: the configuration is a list; allowed: a mapping of run, tasks,`},
-		"long text":      {strings.Repeat("x", 1000) + "\n", `FILE:1: the configuration is "` + strings.Repeat("x", 100) + `…"; allowed: a mapping of run, tasks,`},
-		"plain text":     {"hello\n", `FILE:1: the configuration is "hello"; allowed: a mapping of run, tasks,`},
+		"null":           {"null\n", `FILE:1: the configuration is empty; allowed: a mapping of extends, run, tasks,`},
+		"a list":         {"- a\n", `FILE:1: the configuration is a list; allowed: a mapping of extends, run, tasks,`},
+		"long text":      {strings.Repeat("x", 1000) + "\n", `FILE:1: the configuration is "` + strings.Repeat("x", 100) + `…"; allowed: a mapping of extends, run, tasks,`},
+		"plain text":     {"hello\n", `FILE:1: the configuration is "hello"; allowed: a mapping of extends, run, tasks,`},
 		"two documents":  {"run:\n  seed: 1\n---\nrun:\n  seed: 2\n", `FILE:4: a second YAML document begins; allowed: one`},
 		"anchors":        {"server: &a\n  port: 1\n", `FILE:1: server: anchors, aliases and tags are not part of a configuration`},
 		"tags":           {"run:\n  seed: !!int 3\n", `FILE:2: run.seed: anchors, aliases and tags are not part of a configuration`},
@@ -198,7 +185,7 @@ func TestFaults(t *testing.T) {
 func TestMissing(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none.yaml")
 	_, err := configs.Load(missing, nil)
-	want := missing + " is neither a file nor one of the shipped configurations: e2e_real, micro_generate, quickstart, reference, swe_mile_bug_repair"
+	want := missing + " is neither a file nor one of the shipped configurations: " + allShipped
 	if milepost.KindOf(err) != milepost.KindNotFound || !strings.Contains(err.Error(), want) {
 		t.Errorf("missing file: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -42,28 +43,13 @@ func Source(name string) ([]byte, error) {
 	return b, milepost.Wrap(op, milepost.KindUnavailable, err)
 }
 
-// Load reads a configuration by file or shipped name, puts the key=value overrides on top and validates the whole. An
-// unknown field, a value of the wrong type or out of range is an error of kind invalid that names file and line (or the
-// override), the field and what is allowed.
+// Load reads a configuration by file or shipped name, over the one that it extends where it does, puts the key=value
+// overrides on top and validates the whole. An unknown field, a value of the wrong type or out of range is an error of
+// kind invalid that names file and line (or the override), the field and what is allowed.
 func Load(name string, overrides []string) (Run, error) {
 	c := Default()
-	text, err := Source(name)
+	set, err := layer(name, nil, &c)
 	if err != nil {
-		return c, err
-	}
-	var set []setting
-	read := func(d document, text []byte) error {
-		if err := d.parse(text); err != nil {
-			return err
-		}
-		set = append(set, d.set...)
-		return decode(d.name, text, &c)
-	}
-	file := name
-	if slices.Contains(Names(), name) {
-		file = name + ".yaml"
-	}
-	if err := read(document{name: file, file: file}, text); err != nil {
 		return c, err
 	}
 	for _, o := range overrides {
@@ -71,14 +57,59 @@ func Load(name string, overrides []string) (Run, error) {
 		if err != nil {
 			return c, err
 		}
-		if err := read(document{name: "--set " + o}, text); err != nil {
+		d := document{name: "--set " + o}
+		if err := d.parse(text); err != nil {
 			return c, err
 		}
+		set = append(set, d.set...)
+		if err := decode(d.name, text, &c); err != nil {
+			return c, err
+		}
+	}
+	if c.Extends != "" {
+		return c, milepost.E("configs: override", milepost.KindInvalid, "extends belongs in a file; give the other configuration with -c")
 	}
 	if err := c.Validate(); err != nil {
 		return c, locate(c, set, err)
 	}
 	return c, nil
+}
+
+// layer reads a configuration over c, after the one that it extends, and returns what both set, in order. above are the
+// configurations that extend this one.
+func layer(name string, above []string, c *Run) ([]setting, error) {
+	text, err := Source(name)
+	if err != nil {
+		return nil, err
+	}
+	d := document{name: name, file: name}
+	if slices.Contains(Names(), name) {
+		d.name, d.file = name+".yaml", name+".yaml"
+	}
+	if err := d.parse(text); err != nil {
+		return nil, err
+	}
+	var head struct {
+		Extends string `yaml:"extends"`
+	}
+	if err := yaml.Unmarshal(text, &head); err != nil {
+		return nil, milepost.E("configs: parse", milepost.KindInvalid, "%s: %w", d.name, err)
+	}
+	var set []setting
+	if base := head.Extends; base != "" {
+		if !slices.Contains(Names(), base) && !filepath.IsAbs(base) {
+			base = filepath.Join(filepath.Dir(name), base)
+		}
+		if slices.Contains(above, base) || base == name {
+			return nil, milepost.E("configs: parse", milepost.KindInvalid, "%s: extends: %s extends itself", d.name, base)
+		}
+		if set, err = layer(base, append(above, name), c); err != nil {
+			return nil, err
+		}
+	}
+	err = decode(d.name, text, c)
+	c.Extends = ""
+	return append(set, d.set...), err
 }
 
 // decode reads one YAML document that a document has checked strictly over c.

@@ -57,7 +57,7 @@ func TestBadOverrides(t *testing.T) {
 		"run .seed=3":        "--set run .seed=3" + form,
 		"run: {seed: 1}":     "--set run: {seed: 1}" + form,
 		"run.sed=3":          "configs: parse: --set run.sed=3: run.sed: unknown field; allowed: name, dir, seed",
-		"nope=3":             "--set nope=3: nope: unknown field; allowed: run, tasks,",
+		"nope=3":             "--set nope=3: nope: unknown field; allowed: extends, run, tasks,",
 		"run.seed.x=3":       "--set run.seed.x=3: run.seed is a mapping; allowed: a whole number",
 		"run=5":              "--set run=5: run is 5; allowed: a mapping of name, dir, seed",
 		"run.seed=":          `--set run.seed=: run.seed is ""; allowed: a whole number`,

@@ -12,6 +12,8 @@ import (
 	"github.com/milepost-rl/milepost/env/apptainer"
 	"github.com/milepost-rl/milepost/env/docker"
 	"github.com/milepost-rl/milepost/env/testrun"
+	"github.com/milepost-rl/milepost/internal/launch"
+	"github.com/milepost-rl/milepost/internal/modeldir"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout"
@@ -23,9 +25,14 @@ import (
 
 // Run is everything that decides a run.
 type Run struct {
+	// Extends names the configuration whose fields hold where this one sets none: a shipped one, or a file, relative to
+	// this one. What a run saves is whole and extends nothing.
+	Extends string `yaml:"extends"`
+
 	Run      Identity                   `yaml:"run"`      // what the run is called and where it lies
 	Tasks    TaskSets                   `yaml:"tasks"`    // task sets of the splits; quickstart fills them in with the sets it makes
 	Model    string                     `yaml:"model"`    // directory of the model that the run starts from; quickstart fills it in with the one it makes
+	Yarn     modeldir.Yarn              `yaml:"yarn"`     // a longer context than the model was trained with, for sampler and trainer alike
 	Server   vllm.ServerConfig          `yaml:"server"`   // the vLLM server that samples, started and supervised by the run or one's own
 	Policy   Policy                     `yaml:"policy"`   // how the agent loop speaks to the servers
 	Rollout  rollout.Config             `yaml:"rollout"`  // the agent loop: scaffold and limits
@@ -39,6 +46,7 @@ type Run struct {
 	Schedule orchestrator.Config        `yaml:"schedule"` // how much is sampled, when it is evaluated, when the run ends
 	RFT      RFT                        `yaml:"rft"`      // the cold start: demonstrations filtered by execution, then supervised fine-tuning
 	Eval     evaluate.Config            `yaml:"eval"`     // `milepost eval`: prices, and when it gives up
+	Launch   launch.Config              `yaml:"launch"`   // `milepost launch`: how many of each part on which machines; `milepost plan` reads it, too
 	Micro    Micro                      `yaml:"micro"`    // the micro task sets that quickstart makes
 }
 
@@ -116,6 +124,7 @@ func Default() Run {
 	return Run{
 		Run:      Identity{Name: "run", Dir: "runs/run", Seed: 1},
 		Tasks:    TaskSets{Certificates: benchmarks.TrustRequire},
+		Yarn:     modeldir.Yarn{Factor: 1},
 		Server:   vllm.DefaultServerConfig(),
 		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig(), Chat: policy.DefaultChatConfig()},
 		Rollout:  rollout.Default(),
@@ -129,8 +138,9 @@ func Default() Run {
 		Schedule: orchestrator.DefaultConfig(),
 		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Minimum: 1, Concurrency: 8,
 			SFT: trainerbridge.DefaultSFTConfig(), Model: trainerbridge.DefaultModelConfig()},
-		Eval:  evaluate.DefaultConfig(),
-		Micro: Micro{Config: micro.DefaultConfig(), Demos: 1000, Train: 400, Validation: 50, Heldout: 100},
+		Eval:   evaluate.DefaultConfig(),
+		Launch: launch.Default(),
+		Micro:  Micro{Config: micro.DefaultConfig(), Demos: 1000, Train: 400, Validation: 50, Heldout: 100},
 	}
 }
 
@@ -154,6 +164,7 @@ func (c Run) Validate() error {
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
 		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"tasks", c.Tasks.validate}, {"trainer", c.Trainer.validate},
+		{"yarn", c.Yarn.Validate}, {"launch", c.Launch.Validate},
 	} {
 		if err := part.check(); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)
@@ -174,6 +185,8 @@ func (c Run) agree() error {
 		return milepost.E(op, milepost.KindInvalid, "weights.canary.dtype is %s and server.dtype %s; they must be equal", c.Weights.Canary.DType, c.Server.DType)
 	case c.Schedule.Mode == orchestrator.ModeAsync && c.Weights.InFlight == weights.InFlightRefuse:
 		return milepost.E(op, milepost.KindInvalid, "weights.in_flight is refuse and schedule.mode async, in which requests are always under way; allowed: recompute")
+	case c.Yarn.On() && c.Server.MaxModelLen > c.Yarn.Context():
+		return milepost.E(op, milepost.KindInvalid, "server.max_model_len is %d; yarn stretches %d tokens by %g, which allows %d", c.Server.MaxModelLen, c.Yarn.Original, c.Yarn.Factor, c.Yarn.Context())
 	case c.Update.Loss.KL != "none" && c.Trainer.Reference == "":
 		return milepost.E(op, milepost.KindInvalid, "update.loss.kl is %s, which needs trainer.reference", c.Update.Loss.KL)
 	case c.Trainer.FreshValueHead && !credit.NeedsValues(c.Credit.Estimator):

@@ -31,6 +31,7 @@ const (
 // The sources of the outcome reward.
 const (
 	OutcomeResolved  = "resolved"  // 1 where every test passes at the end, a fraction at a limit (limit.go), else 0
+	OutcomePassed    = "passed"    // 1 where every test passes at the end, at a limit too, else 0 (as SWE-bench and Nebius count)
 	OutcomePotential = "potential" // the verification potential of the final tree: dense, but without a probe of any step
 )
 
@@ -38,7 +39,7 @@ const (
 // default (for objectives, null is the default too). Two weights have a default that follows the resolved verification mode and are pointers for that reason.
 type Config struct {
 	Estimator       string    `yaml:"estimator" json:"estimator"`               // dapo, dr_grpo, gigpo, graph_gpo, grpo, hgpo, mo_grpo, ppo_gae, reinforce_pp_baseline or rloo
-	Outcome         string    `yaml:"outcome" json:"outcome"`                   // outcome reward: resolved, or potential (the verification potential of the final tree, as terminal reward)
+	Outcome         string    `yaml:"outcome" json:"outcome"`                   // outcome reward: resolved (SWE-MILE: a fraction at a limit), passed (1 at a limit, too), or potential (the verification potential of the final tree, as terminal reward)
 	Overlong        Overlong  `yaml:"overlong" json:"overlong"`                 // length terms added to the outcome reward
 	Objectives      []string  `yaml:"objectives" json:"objectives"`             // mo_grpo: terms, each normalised by itself; of resolved, reward, verification, navigation, format
 	OutcomeWeight   float64   `yaml:"outcome_weight" json:"outcome_weight"`     // w_out: weight of the outcome advantage beside milestone credit
@@ -96,7 +97,7 @@ func (c Config) Validate() error {
 	if err := oneOf("estimator", c.Estimator, Estimators()...); err != nil {
 		return err
 	}
-	if err := oneOf("outcome", c.Outcome, OutcomeResolved, OutcomePotential); err != nil {
+	if err := oneOf("outcome", c.Outcome, OutcomeResolved, OutcomePassed, OutcomePotential); err != nil {
 		return err
 	}
 	if err := c.Overlong.Validate(); err != nil {

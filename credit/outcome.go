@@ -1,7 +1,7 @@
 package credit
 
 // OutcomeReward is the reward that a graded episode brings to the estimator: its outcome by Config.Outcome, with
-// LimitReward in place of 1 where a limit stopped a resolved episode, plus the length terms of Config.Overlong. The caller
+// LimitReward in place of 1 where a limit stopped a resolved episode (OutcomeResolved), plus the length terms of Config.Overlong. The caller
 // sets Episode.Outcome.Reward to it. An untrusted verdict has no potential: the reward is then 0.
 //
 // OutcomePotential is the obvious cheap rival of milestone credit: the same potential, seen once, at the end.
@@ -9,7 +9,7 @@ func (e *Engine) OutcomeReward(in Input) float64 { return e.ExplainReward(in).To
 
 // RewardNote says what the outcome reward of a graded episode is made of.
 type RewardNote struct {
-	Source    string     `json:"source"`          // resolved or potential
+	Source    string     `json:"source"`          // resolved, passed or potential
 	Outcome   float64    `json:"outcome"`         // before the length terms
 	Limit     *LimitNote `json:"limit,omitempty"` // where a limit stopped a resolved episode
 	Tokens    int        `json:"tokens"`          // sampled
@@ -34,7 +34,7 @@ func (e *Engine) ExplainReward(in Input) RewardNote {
 		n.Outcome = e.finalPotential(in)
 	case ep.Outcome.Resolved:
 		n.Outcome = 1
-		if r, ok := LimitReward(in); ok {
+		if r, ok := LimitReward(in); ok && e.cfg.Outcome == OutcomeResolved {
 			step, _ := limitStep(in)
 			n.Outcome, n.Limit = r, &LimitNote{Step: step, Steps: len(ep.Steps)}
 		}

@@ -50,6 +50,7 @@ func TestOutcomeRewardByHand(t *testing.T) {
 		"not resolved":                 {graded(t, "PPPPPF"), nil, 0},
 		"limit, second of four":        {limited(graded(t, "PPPPPP", seen(t, "PFPPPP"), seen(t, "PPPPPP"), nil, nil)), nil, .5},
 		"limit, no step known":         {limited(graded(t, "PPPPPP", nil, nil)), nil, .6},
+		"passed at a limit":            {limited(graded(t, "PPPPPP", nil, seen(t, "PPPPPP"))), func(c *Config) { c.Outcome = OutcomePassed }, 1},
 		"limit, not resolved":          {limited(graded(t, "PFPPPP", seen(t, "PPPPPP"))), nil, 0},
 		"potential: one of two fixed":  {graded(t, "PFPPPP"), potential, .5},
 		"potential: fixed and broken":  {graded(t, "PPFEPP"), potential, 1 - .1 - .5*2/4},

@@ -193,7 +193,10 @@ func TestServerCommand(t *testing.T) {
 	if got != want {
 		t.Errorf("command\n%s\nwant\n%s", got, want)
 	}
-	cfg.Command = []string{"vllm", "serve"}
+	cfg.Command, cfg.TensorParallel = []string{"vllm", "serve"}, 4
+	if got := strings.Join(cfg.Argv(""), " "); !strings.Contains(got, " --tensor-parallel-size 4 ") {
+		t.Errorf("command %s", got)
+	}
 	if got := strings.Join(cfg.Argv(""), " "); !strings.HasPrefix(got, "vllm serve /m --served-model-name") {
 		t.Errorf("command %s", got)
 	}
