@@ -49,7 +49,7 @@ func newTrainCommand() *cobra.Command {
 }
 
 // loadRun reads the configuration of a new run or that of the run to resume. Its folders become absolute, so that a run
-// can be resumed from anywhere.
+// can be resumed from anywhere; where yarn asks for it the model becomes one with a longer context, in the run folder.
 func loadRun(flags configFlags, resume string) (configs.Run, error) {
 	if resume != "" {
 		if flags.file != "" || len(flags.set) > 0 {
@@ -75,7 +75,10 @@ func loadRun(flags configFlags, resume string) (configs.Run, error) {
 			return cfg, milepost.Wrap("load configuration", milepost.KindInvalid, err)
 		}
 	}
-	return cfg, nil
+	if cfg.Model != "" {
+		cfg.Model, err = cfg.Yarn.Stretch(cfg.Model, filepath.Join(cfg.Run.Dir, "model-yarn"))
+	}
+	return cfg, err
 }
 
 // machinery is what a run works with. Parts that are set were started by the caller and stay the caller's; the rest is
