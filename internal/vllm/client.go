@@ -60,6 +60,9 @@ func transport() *http.Transport {
 	return t
 }
 
+// CloseIdle closes the connections that no request uses; a client that is given up calls it.
+func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
+
 // URL is the server's base address; it names the server in errors and reports.
 func (c *Client) URL() string { return c.url }
 

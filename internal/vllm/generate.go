@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 
 	"github.com/milepost-rl/milepost"
 )
@@ -25,6 +26,7 @@ type Generation struct {
 	IDs      []int32
 	Logprobs []float32 // of IDs[i] under the distribution it was sampled from
 	Versions []int32   // weight version IDs[i] was sampled under
+	Newest   int32     // newest version that any of them may have been sampled under
 	// Text leaves out the stop token where one ended the turn, and shows special tokens. Where bytes are no valid UTF-8
 	// it holds U+FFFD or, at the very end, nothing.
 	Text   string
@@ -135,6 +137,7 @@ func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p
 	if g.Versions, err = spread(op, c.url, choice.Versions, len(g.IDs)); err != nil {
 		return nil, err
 	}
+	g.Newest = slices.Max(append(g.Versions, 0))
 	return g, g.conform(op, c.url)
 }
 
@@ -177,7 +180,7 @@ func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p
 	if choice.Finish == "abort" {
 		return nil, milepost.E(op, milepost.KindUnavailable, "%s: the server aborted the request", c.url)
 	}
-	g := &Generation{IDs: choice.TokenIDs, Text: choice.Text, Finish: choice.Finish, Logprobs: choice.Logprobs.TokenLogprobs}
+	g := &Generation{IDs: choice.TokenIDs, Text: choice.Text, Finish: choice.Finish, Logprobs: choice.Logprobs.TokenLogprobs, Newest: max(before, after)}
 	g.Versions = make([]int32, len(g.IDs))
 	for i := range g.Versions {
 		g.Versions[i] = min(before, after)

@@ -61,8 +61,7 @@ func (c *conversation) Next(ctx context.Context) (rollout.Turn, error) {
 		seed := turnSeed(c.o.Seed, c.turns)
 		p.Seed = &seed
 	}
-	var g *vllm.Generation
-	endpoint, err := c.model.pool.Do(ctx, c.o.Session, func(ctx context.Context, v *vllm.Client) (err error) {
+	g, endpoint, err := c.model.pool.Sample(ctx, c.o.Session, func(ctx context.Context, v *vllm.Client, _ string) (g *vllm.Generation, err error) {
 		if c.model.cfg.API == APIGenerate {
 			g, err = v.Generate(ctx, c.o.Session, prompt, p)
 		} else {
@@ -71,7 +70,7 @@ func (c *conversation) Next(ctx context.Context) (rollout.Turn, error) {
 		if err == nil && (len(g.IDs) == 0 || len(g.IDs) > most) {
 			err = milepost.E(op, milepost.KindCorrupt, "%s sampled %d tokens, asked for 1 to %d", v.URL(), len(g.IDs), most)
 		}
-		return scaleOut(c.model.cfg.API, err)
+		return g, scaleOut(c.model.cfg.API, err)
 	})
 	if err != nil {
 		return rollout.Turn{}, err

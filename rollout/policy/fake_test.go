@@ -297,6 +297,9 @@ func newTestPool(t *testing.T, transport http.RoundTripper, urls ...string) *Poo
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, u := range urls {
+		p.Trust(u)
+	}
 	return p
 }
 

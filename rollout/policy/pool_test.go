@@ -118,7 +118,7 @@ func TestPoolNamesEveryEndpointWhenNoneIsLeft(t *testing.T) {
 	if milepost.KindOf(err) != milepost.KindUnavailable {
 		t.Fatalf("error %v, want KindUnavailable", err)
 	}
-	for _, want := range []string{"no endpoint is left after 7 attempts", "http://a (circuit open): ", "HTTP 503", "http://b (circuit open): ", "connection refused"} {
+	for _, want := range []string{"no endpoint is left after 7 attempts", "http://a (joining, circuit open): ", "HTTP 503", "http://b (joining, circuit open): ", "connection refused"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q:\n%v", want, err)
 		}
@@ -199,34 +199,6 @@ func TestPoolOwnFaultIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestPoolGate(t *testing.T) {
-	h := &hosts{codes: map[string]int{"a": 200, "b": 200}}
-	p, _ := testPool(t, h, nil)
-	p.Pause()
-	done := make(chan error, 1)
-	go func() {
-		_, err := p.Do(context.Background(), "", ask)
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		t.Fatalf("a request went through a shut gate: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if _, err := p.Do(ctx, "", ask); milepost.KindOf(err) != milepost.KindTimeout {
-		t.Errorf("deadline at the gate: %v, want KindTimeout", err)
-	}
-	p.Resume()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if got := len(h.take()); got != 1 {
-		t.Errorf("%d requests, want 1", got)
-	}
-}
-
 func TestPoolAttemptTimeout(t *testing.T) {
 	h := &hosts{codes: map[string]int{"a": 200}}
 	p, _ := testPool(t, h, func(c *PoolConfig) { c.URLs = c.URLs[:1]; c.Retries = 0; c.Timeout = time.Millisecond })
@@ -278,7 +250,6 @@ func TestPoolBoundsConcurrency(t *testing.T) {
 
 func TestPoolConfigErrors(t *testing.T) {
 	for want, change := range map[string]func(*PoolConfig){
-		"urls is empty":       func(c *PoolConfig) { c.URLs = nil },
 		"listed twice":        func(c *PoolConfig) { c.URLs = []string{"http://a", "http://a/"} },
 		"not of the form":     func(c *PoolConfig) { c.URLs = []string{"a:8000"} },
 		"max_concurrent is 0": func(c *PoolConfig) { c.MaxConcurrent = 0 },
