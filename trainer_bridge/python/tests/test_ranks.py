@@ -12,6 +12,7 @@ import torch
 from conftest import rows_for, write_batch
 from safetensors.torch import load_file
 
+from milepost_trainer import loss
 from milepost_trainer.ranks import assign
 from milepost_trainer.trainer import Trainer
 
@@ -50,6 +51,9 @@ def work(tmp_path_factory, model_dir, demos):
         fields = {"batch_id": batch_id, "path": str(d / f"{name}.arrow"), "sha256": hashes[name], "config": config}
         return ["update", fields]
 
+    def aggregated(name):
+        return update(f"a {name}", "plain", micro_tokens=60, loss={"aggregate": name, "norm_length": 50.0})
+
     corrected = {"correction": "token_tis", "kl": "k3", "kl_coef": 0.1}
 
     def steps(out: Path) -> list:
@@ -70,6 +74,7 @@ def work(tmp_path_factory, model_dir, demos):
             ["save", {"path": str(out / "checkpoint")}],
             update("b7", "plain"),
             ["export", {"path": str(out / "model"), "dtype": "float32"}],
+            *(step for name in loss.ALLOWED["aggregate"] for step in (["init", init], aggregated(name))),
             ["init", init | {"value_head": True, "recompute": True}],
             update("v1", "valued", micro_tokens=50, loss={"aggregate": "seq-mean-token-sum"}),
             ["values", {"path": str(d / "plain.arrow"), "sha256": hashes["plain"], "micro_tokens": 50}],
@@ -100,18 +105,19 @@ def test_losses_and_metrics_agree(work):
 
 
 def test_first_gradients_agree_to_a_millionth(work):
-    """Of the first step of each trainer, before rounding has gone through AdamW."""
+    """Of the first step of each trainer, before rounding has gone through AdamW; in all four aggregation modes."""
     _, runs, _ = work
-    steps = [0, len(runs[1]["gradients"]) - 1]
-    for i in steps:
+    last = len(loss.ALLOWED["aggregate"]) + 1  # the first steps in each mode, then that with a value head
+    for i in (0, *range(-last, 0)):
         one, two = runs[1]["gradients"][i], runs[2]["gradients"][i]
-        assert set(one) == set(two) and any(n.startswith("head.") for n in one) == (i > 0)
+        assert set(one) == set(two) and any(n.startswith("head.") for n in one) == (i == -1)
         largest = max(g.abs().max().item() for g in one.values())
         for name, g in one.items():
             assert (g - two[name]).abs().max().item() <= 1e-6 * max(1.0, largest), (i, name)
         assert largest > 1e-3
-    first = [next(r for r in runs[w]["results"] if isinstance(r, dict) and "loss" in r)["loss"] for w in (1, 2)]
-    assert first[0] == pytest.approx(first[1], abs=1e-6)
+    losses = [[r["loss"] for r in runs[w]["results"] if isinstance(r, dict) and "loss" in r] for w in (1, 2)]
+    for i in (0, *range(-last, 0)):
+        assert losses[0][i] == pytest.approx(losses[1][i], abs=1e-6)
 
 
 def test_weights_stay_together(work):
@@ -139,7 +145,7 @@ def test_checkpoints_are_resharded(work, first, second):
     got = launch(second, steps, d / f"there{first}")["results"]
     home = launch(first, back, d / f"back{first}")["results"]
     saved = [r["weights_sha256"] for r in runs[first]["results"] if isinstance(r, dict) and "weights_sha256" in r]
-    for i, want in enumerate((saved[-3], saved[-1])):  # the saves; another Init stands between them
+    for i, want in enumerate((saved[1], saved[-1])):  # the saves; Inits stand before and between them
         assert {got[4 * i]["weights_sha256"], got[4 * i + 3]["weights_sha256"], home[i]["weights_sha256"]} == {want}
     (own,) = (r for r in runs[first]["results"] if isinstance(r, dict) and r.get("updates") == 6 and "loss" in r)
     assert got[2]["loss"] == pytest.approx(own["loss"], abs=1e-5)

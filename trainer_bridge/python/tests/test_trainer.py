@@ -45,11 +45,13 @@ def gradients(t, rows, c, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("aggregate", loss.ALLOWED["aggregate"])
-def test_micro_batches_do_not_change_the_gradient(tiny, tmp_path, monkeypatch, aggregate):
+@pytest.mark.parametrize("micro", [pytest.param(1, id="packing-is-no-packing"), pytest.param(45, id="accumulation-is-one-batch")])
+def test_micro_batches_do_not_change_loss_and_gradient(tiny, tmp_path, monkeypatch, aggregate, micro):
+    """Each sequence alone, or a few at a time, against all of them packed in one row."""
     rows = rows_for(tiny, LENGTHS, shift=0.3)
     fields = {"aggregate": aggregate, "norm_length": 50.0, "correction": "token_tis"}
     whole = gradients(tiny, rows, config(fields, micro_tokens=10_000), monkeypatch, tmp_path)
-    parts = gradients(tiny, rows, config(fields, micro_tokens=45), monkeypatch, tmp_path)
+    parts = gradients(tiny, rows, config(fields, micro_tokens=micro), monkeypatch, tmp_path)
     assert whole["loss"] == pytest.approx(parts["loss"], abs=1e-6)
     for name in whole:
         if name != "loss":
