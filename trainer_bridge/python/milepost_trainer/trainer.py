@@ -166,7 +166,9 @@ class Trainer:
         return self.net
 
     def autocast(self):
-        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16")
+        # Without the cache of casts: it holds a copy of every weight for as long as the context lasts, across optimizer steps.
+        on = self.dtype == "bfloat16"
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=on, cache_enabled=False)
 
     # --- the update step ---
 
