@@ -135,10 +135,13 @@ type Exposure struct {
 	Confidence string        `json:"confidence"` // high or low; only high counts
 }
 
-// Sample is one training sequence: the exact token ids of prompt and samples in order. All slices have the same length T.
+// Sample is one training sequence: the exact token ids of prompt and samples in order. All slices have the same
+// length T; Routes speak of fewer.
 type Sample struct {
 	Tokens   []int32   `json:"tokens"`
 	Logprobs []float32 `json:"logprobs"` // the sampler's logprob of token t; 0 where not sampled
 	Versions []int32   `json:"versions"` // weight version token t was sampled under; -1 where not sampled (prompt, tool, template)
 	Steps    []int32   `json:"steps"`    // index of the step that sampled token t; -1 where not sampled
+
+	Routes *Routes `json:"routes,omitempty"` // experts of the first tokens; nil where the run does not replay them
 }

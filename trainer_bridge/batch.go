@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -29,6 +30,9 @@ type Row struct {
 	// For a trainer with a value head: in every row of a batch or in none, and read only where Mask is true.
 	Values  []float32 // the head's before the update ([Client.Values]); nil where there are none
 	Returns []float32 // what the head learns; nil where Values is nil
+
+	// Routes are the experts that the sampler chose for the first tokens; in every row of a batch, of one shape, or in none.
+	Routes *milepost.Routes
 }
 
 // Batch names a batch file for [Client.Update].
@@ -43,6 +47,9 @@ var valueFields = []arrow.Field{
 	{Name: "values", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)},
 	{Name: "returns", Type: arrow.ListOf(arrow.PrimitiveTypes.Float32)},
 }
+
+// routesField is another; its shape is declared in the schema's metadata under its name.
+var routesField = arrow.Field{Name: "routed_experts", Type: arrow.BinaryTypes.LargeBinary}
 
 // batchSchema is proto/batch.schema in Arrow's terms (a test compares them), without the optional columns.
 var batchSchema = arrow.NewSchema([]arrow.Field{
@@ -89,6 +96,9 @@ func validateRow(i int, r *Row) error {
 			}
 		}
 	}
+	if err := r.Routes.Check(n); err != nil {
+		return bad("routes", "are wrong: %w", err)
+	}
 	if r.Mask[0] {
 		return bad("mask", "trains element 0, which no token precedes; allowed: false there")
 	}
@@ -124,6 +134,9 @@ func WriteBatch(path string, rows []Row) (string, error) {
 		}
 		if (rows[i].Values != nil) != (rows[0].Values != nil) {
 			return "", milepost.E(opBatch, milepost.KindInvalid, "row %d (episode %q): values are in some rows and not in others; allowed: in all or in none", i, rows[i].Episode)
+		}
+		if !sameRoutes(rows[i].Routes, rows[0].Routes) {
+			return "", milepost.E(opBatch, milepost.KindInvalid, "row %d (episode %q): routes are not as in row 0; allowed: of one shape in all rows, or in none", i, rows[i].Episode)
 		}
 	}
 	record := buildRecord(rows)
@@ -173,13 +186,30 @@ func writeRecord(f *os.File, record arrow.RecordBatch) (string, error) {
 // onlyWriter hides every method but Write, so that the Arrow writer neither seeks nor closes.
 type onlyWriter struct{ io.Writer }
 
+// sameRoutes reports whether both are there and of one shape, or neither is.
+func sameRoutes(a, b *milepost.Routes) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.SameShape(b)
+}
+
+// schemaOf is the schema of a batch of rows like r.
+func schemaOf(r *Row) *arrow.Schema {
+	fields := batchSchema.Fields()
+	if r.Values != nil {
+		fields = append(fields, valueFields...)
+	}
+	if r.Routes == nil {
+		return arrow.NewSchema(fields, nil)
+	}
+	shape := arrow.NewMetadata([]string{routesField.Name}, []string{fmt.Sprintf("%d,%d,%d", r.Routes.Layers, r.Routes.TopK, r.Routes.Size)})
+	return arrow.NewSchema(append(fields, routesField), &shape)
+}
+
 func buildRecord(rows []Row) arrow.RecordBatch {
 	valued := rows[0].Values != nil
-	schema := batchSchema
-	if valued {
-		schema = arrow.NewSchema(append(batchSchema.Fields(), valueFields...), nil)
-	}
-	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schemaOf(&rows[0]))
 	defer b.Release()
 	episode := b.Field(0).(*array.StringBuilder)
 	list := func(i int) (*array.ListBuilder, array.Builder) {
@@ -198,6 +228,10 @@ func buildRecord(rows []Row) arrow.RecordBatch {
 		returns, r := list(7)
 		lists, valueValues, returnValues = append(lists, values, returns), v, r
 	}
+	var routes *array.BinaryBuilder
+	if rows[0].Routes != nil {
+		routes = b.Field(len(b.Fields()) - 1).(*array.BinaryBuilder)
+	}
 	for _, r := range rows {
 		episode.Append(r.Episode)
 		for _, l := range lists {
@@ -211,6 +245,9 @@ func buildRecord(rows []Row) arrow.RecordBatch {
 		if valued {
 			valueValues.(*array.Float32Builder).AppendValues(r.Values, nil)
 			returnValues.(*array.Float32Builder).AppendValues(r.Returns, nil)
+		}
+		if routes != nil {
+			routes.Append(r.Routes.IDs)
 		}
 	}
 	return b.NewRecordBatch()

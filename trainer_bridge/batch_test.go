@@ -24,18 +24,18 @@ func TestSchemaIsThatOfTheText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := map[arrow.Type]string{arrow.STRING: "utf8", arrow.INT32: "int32", arrow.FLOAT32: "float32", arrow.BOOL: "bool"}
+	names := map[arrow.Type]string{arrow.STRING: "utf8", arrow.INT32: "int32", arrow.FLOAT32: "float32", arrow.BOOL: "bool", arrow.LARGE_BINARY: "large_binary"}
 	var want, got []string
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			want = append(want, line)
 		}
 	}
-	optional := map[string]bool{}
-	for _, f := range valueFields {
+	optional, fields := map[string]bool{}, append(valueFields[:len(valueFields):len(valueFields)], routesField)
+	for _, f := range fields {
 		optional[f.Name] = true
 	}
-	for _, f := range append(batchSchema.Fields(), valueFields...) {
+	for _, f := range append(batchSchema.Fields(), fields...) {
 		word := names[f.Type.ID()]
 		if l, ok := f.Type.(*arrow.ListType); ok {
 			word = "list<" + names[l.Elem().ID()] + ">"
@@ -64,7 +64,7 @@ func TestHashIsThatOfTheTexts(t *testing.T) {
 	}
 }
 
-func drawRow(t *rapid.T, label string, valued bool) Row {
+func drawRow(t *rapid.T, label string, valued bool, routes *milepost.Routes) Row {
 	n := rapid.IntRange(1, 30).Draw(t, label+" length")
 	r := Row{Episode: label, Tokens: make([]int32, n), Logprobs: make([]float32, n), Versions: make([]int32, n), Mask: make([]bool, n), Advantages: make([]float32, n)}
 	for k := range n {
@@ -80,6 +80,12 @@ func drawRow(t *rapid.T, label string, valued bool) Row {
 			r.Returns = append(r.Returns, rapid.Float32Range(-5, 5).Draw(t, "return"))
 		}
 	}
+	if routes != nil {
+		shape := *routes
+		shape.IDs = rapid.SliceOfN(rapid.Byte(), 0, n).Draw(t, "routes")
+		shape.IDs = bytes.Repeat(shape.IDs, shape.Row()) // any number of tokens up to n
+		r.Routes = &shape
+	}
 	return r
 }
 
@@ -87,8 +93,12 @@ func TestWrittenBatchReadsBack(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		rows, valued := make([]Row, rapid.IntRange(1, 5).Draw(t, "rows")), rapid.Bool().Draw(t, "valued")
+		var routes *milepost.Routes
+		if rapid.Bool().Draw(t, "routed") {
+			routes = &milepost.Routes{Layers: rapid.IntRange(1, 3).Draw(t, "layers"), TopK: rapid.IntRange(1, 4).Draw(t, "top k"), Size: rapid.IntRange(1, 2).Draw(t, "size")}
+		}
 		for i := range rows {
-			rows[i] = drawRow(t, fmt.Sprint("e", i), valued)
+			rows[i] = drawRow(t, fmt.Sprint("e", i), valued, routes)
 		}
 		path := filepath.Join(dir, "b.arrow")
 		sum, err := WriteBatch(path, rows)
@@ -106,10 +116,24 @@ func TestWrittenBatchReadsBack(t *testing.T) {
 		if err != nil || again != sum {
 			t.Fatalf("the same rows gave another file: %v", err)
 		}
-		if got := readBack(t, data); fmt.Sprint(got) != fmt.Sprint(rows) {
-			t.Fatalf("read %v, wrote %v", got, rows)
+		if got := readBack(t, data); asText(got) != asText(rows) {
+			t.Fatalf("read %s, wrote %s", asText(got), asText(rows))
 		}
 	})
+}
+
+// asText spells rows out, routes too.
+func asText(rows []Row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		routes := r.Routes
+		r.Routes = nil
+		fmt.Fprintln(&b, r)
+		if routes != nil {
+			fmt.Fprintln(&b, *routes)
+		}
+	}
+	return b.String()
 }
 
 func readBack(t *rapid.T, data []byte) []Row {
@@ -142,7 +166,14 @@ func readBack(t *rapid.T, data []byte) []Row {
 		}
 		v, a, b = list(5, i)
 		rows[i].Advantages = v.(*array.Float32).Float32Values()[a:b]
-		if record.NumCols() > 6 {
+		if declared, ok := r.Schema().Metadata().GetValue("routed_experts"); ok {
+			routes := milepost.Routes{IDs: record.Column(int(record.NumCols()) - 1).(*array.LargeBinary).Value(i)}
+			if _, err := fmt.Sscanf(declared, "%d,%d,%d", &routes.Layers, &routes.TopK, &routes.Size); err != nil {
+				t.Fatal(err)
+			}
+			rows[i].Routes = &routes
+		}
+		if record.NumCols() > 7 {
 			v, a, b = list(6, i)
 			rows[i].Values = v.(*array.Float32).Float32Values()[a:b]
 			v, a, b = list(7, i)

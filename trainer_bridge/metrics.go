@@ -42,6 +42,10 @@ type UpdateMetrics struct {
 	ValueLoss         *float64 `json:"value_loss,omitempty"`         // without its coefficient
 	ValueClipFraction *float64 `json:"value_clipfrac,omitempty"`     // share of trained tokens where the loss took the clipped value
 	ExplainedVariance *float64 `json:"explained_variance,omitempty"` // 1 - Var(return - old value)/Var(return); nil too where returns are all equal
+
+	// With routing replay only, else nil.
+	RoutesReplayed *float64 `json:"routes_replayed,omitempty"` // share of the tokens passed through the model whose recorded experts were used
+	RoutesChanged  *float64 `json:"routes_changed,omitempty"`  // share of the replayed choices that the trainer's own router would have made differently
 }
 
 func updateMetrics(m *trainerpb.UpdateReply) UpdateMetrics {
@@ -55,6 +59,7 @@ func updateMetrics(m *trainerpb.UpdateReply) UpdateMetrics {
 		VersionMin: m.VersionMin, VersionMax: m.VersionMax, Duration: seconds(m.Seconds),
 		ScoreDuration: seconds(m.ScoreSeconds), TokensPerSecond: m.TokensPerSecond,
 		ValueLoss: m.ValueLoss, ValueClipFraction: m.ValueClipfrac, ExplainedVariance: m.ExplainedVariance,
+		RoutesReplayed: m.RoutesReplayed, RoutesChanged: m.RoutesChanged,
 	}
 }
 

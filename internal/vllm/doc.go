@@ -3,6 +3,7 @@
 //
 //   - client.go: the client, one request, errors
 //   - generate.go: sampling, by /inference/v1/generate and by /v1/completions
+//   - routes.go: the experts that a mixture chose for each token
 //   - render.go: messages to token ids, text to token ids and back
 //   - weights.go: pause, reload, prefix cache, version, resume
 //   - metrics.go: health and /metrics

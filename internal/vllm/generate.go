@@ -19,6 +19,8 @@ type Params struct {
 	Seed        *int64  // nil = the server's own randomness; see the trap at policy.TokenConfig.Seeds
 	Stop        []int32 // token ids that end the turn; they are part of the sample
 	IgnoreEOS   bool    // do not stop at the model's end-of-sequence token; masks nothing, so logprobs stay the policy's
+	Routes      bool    // ask for the experts of each token (server flag --enable-return-routed-experts)
+	RoutesFrom  int     // leave out those of the first so many prompt tokens, which are known
 }
 
 // Generation is one sampled turn. IDs are the truth; Text is the server's decoding of them.
@@ -31,6 +33,9 @@ type Generation struct {
 	// it holds U+FFFD or, at the very end, nothing.
 	Text   string
 	Finish string // stop, length or abort
+	// Routes are the experts that served the tokens from RoutesFrom to the last but one sampled: each with which the server
+	// computed the token behind it. Nil where they were not asked for.
+	Routes *milepost.Routes
 }
 
 // conform checks that the per-token streams are aligned: same length, finite logprobs.
@@ -87,13 +92,22 @@ type sampling struct {
 	Logprobs          int     `json:"logprobs"`
 	SkipSpecialTokens bool    `json:"skip_special_tokens"`
 	SpacesBetween     bool    `json:"spaces_between_special_tokens"`
+	RoutesFrom        int     `json:"routed_experts_prompt_start,omitempty"`
 }
 
 func (p Params) sampling() sampling {
 	return sampling{
 		Temperature: p.Temperature, TopP: p.TopP, MaxTokens: p.MaxTokens, IgnoreEOS: p.IgnoreEOS, Seed: p.Seed,
-		StopTokenIDs: p.Stop,
+		StopTokenIDs: p.Stop, RoutesFrom: p.RoutesFrom,
 	}
+}
+
+// routes reads the experts of an answer into g, where they were asked for.
+func (p Params) routes(op, server, text string, prompt int, g *Generation) (err error) {
+	if p.Routes && len(g.IDs) > 0 {
+		g.Routes, err = decodeRoutes(op, server, text, prompt+len(g.IDs)-1-p.RoutesFrom)
+	}
+	return err
 }
 
 // Generate samples one turn after prompt with /inference/v1/generate (server flag --enable-scale-out). Session goes out
@@ -117,6 +131,7 @@ func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p
 				} `json:"content"`
 			} `json:"logprobs"`
 			Versions []span `json:"weight_versions"`
+			Routes   string `json:"routed_experts"`
 		} `json:"choices"`
 	}
 	if err := c.do(ctx, request{op: op, method: http.MethodPost, path: "/inference/v1/generate", session: session, in: in, out: &out}); err != nil {
@@ -135,6 +150,9 @@ func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p
 	}
 	var err error
 	if g.Versions, err = spread(op, c.url, choice.Versions, len(g.IDs)); err != nil {
+		return nil, err
+	}
+	if err := p.routes(op, c.url, choice.Routes, len(prompt), g); err != nil {
 		return nil, err
 	}
 	g.Newest = slices.Max(append(g.Versions, 0))
@@ -164,6 +182,7 @@ func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p
 			Logprobs struct {
 				TokenLogprobs []float32 `json:"token_logprobs"`
 			} `json:"logprobs"`
+			Routes string `json:"routed_experts"`
 		} `json:"choices"`
 	}
 	if err := c.do(ctx, request{op: op, method: http.MethodPost, path: "/v1/completions", session: session, in: in, out: &out}); err != nil {
@@ -184,6 +203,9 @@ func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p
 	g.Versions = make([]int32, len(g.IDs))
 	for i := range g.Versions {
 		g.Versions[i] = min(before, after)
+	}
+	if err := p.routes(op, c.url, choice.Routes, len(prompt), g); err != nil {
+		return nil, err
 	}
 	return g, g.conform(op, c.url)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // sequence is the growing training sequence of one conversation. Invariant: the four slices of its sample have the
-// same length, and tokens are only ever appended.
+// same length, and tokens are only ever appended. Routes are known of a beginning of it, up to the last sampled token.
 type sequence struct{ s milepost.Sample }
 
 // context appends tokens that nobody sampled: prompt, observation, template.
@@ -24,7 +24,22 @@ func (q *sequence) sampled(g *vllm.Generation, step int) (start, end int) {
 	for i, id := range g.IDs {
 		q.add(id, g.Logprobs[i], g.Versions[i], int32(step))
 	}
+	if g.Routes != nil {
+		if q.s.Routes == nil {
+			q.s.Routes = &milepost.Routes{Layers: g.Routes.Layers, TopK: g.Routes.TopK, Size: g.Routes.Size}
+		}
+		q.s.Routes.IDs = append(q.s.Routes.IDs, g.Routes.IDs...)
+	}
 	return start, len(q.s.Tokens)
+}
+
+// fits fails with KindCorrupt where the turn's routes are of another model than those of the turns before.
+func (q *sequence) fits(g *vllm.Generation) error {
+	if known := q.s.Routes; known != nil && !known.SameShape(g.Routes) {
+		return milepost.E("policy: next", milepost.KindCorrupt, "routes of %d layers by %d experts, of the turns before %d by %d",
+			g.Routes.Layers, g.Routes.TopK, known.Layers, known.TopK)
+	}
+	return nil
 }
 
 func (q *sequence) add(id int32, logprob float32, version, step int32) {
@@ -40,12 +55,16 @@ func (q *sequence) trim() {
 	for n > 0 && q.s.Steps[n-1] < 0 {
 		n--
 	}
-	q.s = milepost.Sample{Tokens: q.s.Tokens[:n], Logprobs: q.s.Logprobs[:n], Versions: q.s.Versions[:n], Steps: q.s.Steps[:n]}
+	q.s.Tokens, q.s.Logprobs, q.s.Versions, q.s.Steps = q.s.Tokens[:n], q.s.Logprobs[:n], q.s.Versions[:n], q.s.Steps[:n]
 }
 
 func (q *sequence) clone() milepost.Sample {
-	return milepost.Sample{
+	out := milepost.Sample{
 		Tokens: slices.Clone(q.s.Tokens), Logprobs: slices.Clone(q.s.Logprobs),
 		Versions: slices.Clone(q.s.Versions), Steps: slices.Clone(q.s.Steps),
 	}
+	if r := q.s.Routes; r != nil {
+		out.Routes = &milepost.Routes{Layers: r.Layers, TopK: r.TopK, Size: r.Size, IDs: slices.Clone(r.IDs)}
+	}
+	return out
 }

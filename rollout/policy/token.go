@@ -32,6 +32,9 @@ type TokenConfig struct {
 	// batch samples the same again. Off by default: vLLM's CPU build (0.32) dies of a seeded request whose prefill is
 	// split ("CPU Generator does not use offset").
 	Seeds bool `yaml:"seeds"`
+
+	// Routes asks for the experts of every token, which the samples then carry; set by trainer.routing_replay.
+	Routes bool `yaml:"-"`
 }
 
 // DefaultTokenConfig is every default.

@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "903a6b9c4b6d34794635d08550711dc319be83a35dfc332998425f57d0fe6dae"
+const SchemaHash = "7b6faf31c7f8e6e87ef501b027bb0a1d19dd53001dad20451a7ee62d275d6fc5"

@@ -1514,8 +1514,12 @@ type UpdateReply struct {
 	ValueLoss         *float64               `protobuf:"fixed64,30,opt,name=value_loss,json=valueLoss,proto3,oneof" json:"value_loss,omitempty"`                         // without its coefficient; this and the next two only with a value head
 	ValueClipfrac     *float64               `protobuf:"fixed64,31,opt,name=value_clipfrac,json=valueClipfrac,proto3,oneof" json:"value_clipfrac,omitempty"`             // share of trained tokens where the clipped side of the value loss was taken
 	ExplainedVariance *float64               `protobuf:"fixed64,32,opt,name=explained_variance,json=explainedVariance,proto3,oneof" json:"explained_variance,omitempty"` // 1 - Var(return - old value) / Var(return); unset where returns are all equal
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Only with routing_replay: the share of the tokens passed through the model whose recorded experts were used, and of
+	// these choices, a token and layer each, the share that the trainer's own router would have made differently.
+	RoutesReplayed *float64 `protobuf:"fixed64,33,opt,name=routes_replayed,json=routesReplayed,proto3,oneof" json:"routes_replayed,omitempty"`
+	RoutesChanged  *float64 `protobuf:"fixed64,34,opt,name=routes_changed,json=routesChanged,proto3,oneof" json:"routes_changed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateReply) Reset() {
@@ -1768,6 +1772,20 @@ func (x *UpdateReply) GetValueClipfrac() float64 {
 func (x *UpdateReply) GetExplainedVariance() float64 {
 	if x != nil && x.ExplainedVariance != nil {
 		return *x.ExplainedVariance
+	}
+	return 0
+}
+
+func (x *UpdateReply) GetRoutesReplayed() float64 {
+	if x != nil && x.RoutesReplayed != nil {
+		return *x.RoutesReplayed
+	}
+	return 0
+}
+
+func (x *UpdateReply) GetRoutesChanged() float64 {
+	if x != nil && x.RoutesChanged != nil {
+		return *x.RoutesChanged
 	}
 	return 0
 }
@@ -3081,7 +3099,8 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x129\n" +
-	"\x06config\x18\x04 \x01(\v2!.milepost.trainer.v1.UpdateConfigR\x06config\"\x8f\t\n" +
+	"\x06config\x18\x04 \x01(\v2!.milepost.trainer.v1.UpdateConfigR\x06config\"\x90\n" +
+	"\n" +
 	"\vUpdateReply\x12\x18\n" +
 	"\aupdates\x18\x01 \x01(\x03R\aupdates\x12\x12\n" +
 	"\x04loss\x18\x02 \x01(\x01R\x04loss\x12\x1f\n" +
@@ -3121,10 +3140,14 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\n" +
 	"value_loss\x18\x1e \x01(\x01H\x00R\tvalueLoss\x88\x01\x01\x12*\n" +
 	"\x0evalue_clipfrac\x18\x1f \x01(\x01H\x01R\rvalueClipfrac\x88\x01\x01\x122\n" +
-	"\x12explained_variance\x18  \x01(\x01H\x02R\x11explainedVariance\x88\x01\x01B\r\n" +
+	"\x12explained_variance\x18  \x01(\x01H\x02R\x11explainedVariance\x88\x01\x01\x12,\n" +
+	"\x0froutes_replayed\x18! \x01(\x01H\x03R\x0eroutesReplayed\x88\x01\x01\x12*\n" +
+	"\x0eroutes_changed\x18\" \x01(\x01H\x04R\rroutesChanged\x88\x01\x01B\r\n" +
 	"\v_value_lossB\x11\n" +
 	"\x0f_value_clipfracB\x15\n" +
-	"\x13_explained_variance\"\xd0\x02\n" +
+	"\x13_explained_varianceB\x12\n" +
+	"\x10_routes_replayedB\x11\n" +
+	"\x0f_routes_changed\"\xd0\x02\n" +
 	"\x10SupervisedConfig\x12B\n" +
 	"\toptimizer\x18\x01 \x01(\v2$.milepost.trainer.v1.OptimizerConfigR\toptimizer\x12\x16\n" +
 	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x12\x14\n" +

@@ -1,7 +1,8 @@
 """Write a tiny random Llama with its tokenizer and chat template to a directory, for tests against a real server.
 
-    python tiny_model.py OUT [SEED] [--nudge SIZE] [--dtype float32]
+    python tiny_model.py OUT [SEED] [--nudge SIZE] [--dtype float32] [--experts qwen3_moe]
 
+With --experts it is a mixture of 8 experts, 2 for each token, of that family (qwen3_moe or mixtral).
 With --nudge every weight is moved by a normal step of that size: as far as one optimiser step of that learning rate.
 
 The model is untrained: its samples are noise, often half characters, which is what the token-exactness tests want.
@@ -13,7 +14,7 @@ import pathlib
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, MixtralConfig, PreTrainedTokenizerFast, Qwen3MoeConfig
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CORPUS = [
@@ -45,10 +46,20 @@ def tokenizer(out: pathlib.Path) -> PreTrainedTokenizerFast:
     return fast
 
 
-def model(out: pathlib.Path, fast: PreTrainedTokenizerFast, seed: int, nudge: float, dtype: str) -> None:
+def family(experts: str) -> tuple[type, dict]:
+    """Return the configuration class, and what it takes beyond the common shape."""
+    if experts == "qwen3_moe":
+        return Qwen3MoeConfig, {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 32, "norm_topk_prob": True}
+    if experts == "mixtral":
+        return MixtralConfig, {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 32}
+    return LlamaConfig, {}
+
+
+def model(out: pathlib.Path, fast: PreTrainedTokenizerFast, seed: int, nudge: float, dtype: str, experts: str) -> None:
     """Save a randomly initialised model of about a hundred thousand parameters."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
+    kind, extra = family(experts)
+    config = kind(
         vocab_size=len(fast),
         hidden_size=64,
         intermediate_size=128,
@@ -61,8 +72,9 @@ def model(out: pathlib.Path, fast: PreTrainedTokenizerFast, seed: int, nudge: fl
         bos_token_id=None,
         eos_token_id=fast.eos_token_id,
         pad_token_id=fast.pad_token_id,
+        **extra,
     )
-    net = LlamaForCausalLM(config)
+    net = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for weight in net.parameters():
             weight.add_(nudge * torch.randn_like(weight))
@@ -76,9 +88,10 @@ def main() -> None:
     args.add_argument("seed", type=int, nargs="?", default=0)
     args.add_argument("--nudge", type=float, default=0.0)
     args.add_argument("--dtype", default="float32")
+    args.add_argument("--experts", choices=["qwen3_moe", "mixtral"])
     given = args.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    model(given.out, tokenizer(given.out), given.seed, given.nudge, given.dtype)
+    model(given.out, tokenizer(given.out), given.seed, given.nudge, given.dtype, given.experts)
 
 
 if __name__ == "__main__":

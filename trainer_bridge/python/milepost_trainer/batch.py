@@ -4,6 +4,7 @@ import hashlib
 import mmap
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -21,8 +22,9 @@ SCHEMA = pa.schema(
     ]
 )
 
-# The optional columns, for a trainer with a value head: there together or not at all.
+# The optional columns: values and returns, together, for a trainer with a value head, and behind them the routed experts.
 VALUED = pa.schema([*SCHEMA, ("values", pa.list_(pa.float32())), ("returns", pa.list_(pa.float32()))])
+ROUTED = pa.field("routed_experts", pa.large_binary())
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Sequence:
     advantages: Tensor  # float32
     values: Tensor | None = None  # float32, the value head's before the update; None where the batch has none
     returns: Tensor | None = None  # float32, what the value head learns
+    routes: Tensor | None = None  # [R, layers, top_k], R <= T: experts that the sampler chose for the first R tokens
 
 
 def sha256_of(path: str) -> str:
@@ -61,18 +64,42 @@ def load(path: str, sha256: str) -> list[Sequence]:
     except pa.ArrowInvalid as e:
         raise TrainerError("corrupt", f"batch file {path} is no Arrow IPC file: {e}") from e
     # Not equals: who may be null differs between writers.
-    if describe(table.schema) not in (describe(SCHEMA), describe(VALUED)):
+    allowed = [s for base in (SCHEMA, VALUED) for s in (base, base.append(ROUTED))]
+    if describe(table.schema) not in map(describe, allowed):
         raise TrainerError(
             "corrupt",
             f"batch file {path} has schema [{describe(table.schema)}]; allowed: [{describe(SCHEMA)}], "
-            "and behind that values and returns, list<float32> each",
+            "and behind that values and returns, list<float32> each, and routed_experts, large_binary",
         )
-    return [sequence(path, i, table) for i in range(table.num_rows)]
+    shape = routes_shape(path, table.schema)
+    return [sequence(path, i, table, shape) for i in range(table.num_rows)]
+
+
+def routes_shape(path: str, schema: pa.Schema) -> tuple[int, int, int] | None:
+    """Layers, experts a token and bytes an id, as the file declares them; None where it has no routes."""
+    if ROUTED.name not in schema.names:
+        return None
+    declared = (schema.metadata or {}).get(ROUTED.name.encode(), b"").decode()
+    try:
+        layers, top_k, size = map(int, declared.split(","))
+    except ValueError:
+        layers = top_k = size = 0
+    if layers < 1 or top_k < 1 or size not in (1, 2):
+        raise TrainerError(
+            "corrupt", f"batch file {path} declares routed_experts as {declared!r}; allowed: LAYERS,TOP_K,BYTES with 1 or 2 bytes"
+        )
+    return layers, top_k, size
 
 
 def describe(schema: pa.Schema) -> str:
     """name: type, comma separated, as in proto/batch.schema (where each has a line)."""
-    names = {pa.utf8(): "utf8", pa.int32(): "int32", pa.float32(): "float32", pa.bool_(): "bool"}
+    names = {
+        pa.utf8(): "utf8",
+        pa.int32(): "int32",
+        pa.float32(): "float32",
+        pa.bool_(): "bool",
+        pa.large_binary(): "large_binary",
+    }
 
     def word(t):
         return f"list<{word(t.value_type)}>" if pa.types.is_list(t) else names.get(t, str(t))
@@ -80,13 +107,15 @@ def describe(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name}: {word(f.type)}" for f in schema)
 
 
-def sequence(path: str, i: int, table: pa.Table) -> Sequence:
+def sequence(path: str, i: int, table: pa.Table, shape: tuple[int, int, int] | None) -> Sequence:
     def bad(field, what):
         return invalid(f"batch file {path}, row {i} (episode {episode!r}): {field} {what}")
 
     episode = table["episode"][i].as_py()
     columns = {}
     for name in table.schema.names[1:]:
+        if name == ROUTED.name:
+            continue
         values = table[name][i].values
         if values is None or values.null_count:
             raise bad(name, "is null or holds nulls; allowed: a list without nulls")
@@ -103,6 +132,15 @@ def sequence(path: str, i: int, table: pa.Table) -> Sequence:
     if columns["mask"][0]:
         raise bad("mask", "trains element 0, which no token precedes; allowed: false there")
     columns["tokens"] = columns["tokens"].long()
+    if shape is not None:
+        layers, top_k, size = shape
+        packed = table[ROUTED.name][i].as_buffer()
+        if packed is None or packed.size % (layers * top_k * size) or packed.size > n * layers * top_k * size:
+            raise bad(
+                ROUTED.name, f"is null or no whole number of tokens, {layers} by {top_k} ids of {size} bytes each, up to {n}"
+            )
+        ids = np.frombuffer(packed, np.uint8 if size == 1 else np.dtype("<i2")).reshape(-1, layers, top_k)
+        columns["routes"] = torch.tensor(ids)
     return Sequence(episode=episode, **columns)
 
 

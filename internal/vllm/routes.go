@@ -1,0 +1,65 @@
+package vllm
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// FlagRoutes makes a server answer with the experts that each token was routed to; it needs prefix caching and a mixture of
+// experts.
+const FlagRoutes = "--enable-return-routed-experts"
+
+// decodeRoutes reads the experts of an answer, a NumPy array file of [tokens][layers][top_k] in base64, and checks that they
+// are those of want tokens.
+func decodeRoutes(op, server, text string, want int) (*milepost.Routes, error) {
+	if text == "" {
+		return nil, milepost.E(op, milepost.KindInvalid, "%s: the answer has no routed_experts; start the server with %s, or set trainer.routing_replay to false", server, FlagRoutes)
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, milepost.E(op, milepost.KindCorrupt, "%s: routed_experts: %w", server, err)
+	}
+	tokens, routes, err := readNPY(data)
+	if err == nil {
+		err = routes.Check(want)
+	}
+	if err == nil && (tokens != want || routes.Tokens() != want) {
+		err = fmt.Errorf("experts of %d tokens, want %d", tokens, want)
+	}
+	if err != nil {
+		return nil, milepost.E(op, milepost.KindCorrupt, "%s: routed_experts: %w", server, err)
+	}
+	return routes, nil
+}
+
+// npyHeader is the text before the bytes of an array; vLLM sends no other kind of array.
+var npyHeader = regexp.MustCompile(`^\{'descr': '(?:\|u(1)|<u(2))', 'fortran_order': False, 'shape': \((\d+), (\d+), (\d+)\), \}\s*$`)
+
+// readNPY reads a NumPy array file (version 1) of three dimensions of unsigned bytes or 16-bit numbers.
+func readNPY(data []byte) (tokens int, r *milepost.Routes, err error) {
+	const magic = "\x93NUMPY\x01\x00"
+	if len(data) < 10 || !bytes.HasPrefix(data, []byte(magic)) {
+		return 0, nil, fmt.Errorf("no NumPy array file of version 1")
+	}
+	start := 10 + int(binary.LittleEndian.Uint16(data[8:]))
+	if start > len(data) {
+		return 0, nil, fmt.Errorf("the header of the NumPy array is cut off")
+	}
+	m := npyHeader.FindSubmatch(data[10:start])
+	if m == nil {
+		return 0, nil, fmt.Errorf("a NumPy array %q; want three dimensions of |u1 or <u2", data[10:start])
+	}
+	var n [3]int
+	for i := range n {
+		if n[i], err = strconv.Atoi(string(m[3+i])); err != nil {
+			return 0, nil, err
+		}
+	}
+	return n[0], &milepost.Routes{Layers: n[1], TopK: n[2], Size: 1 + len(m[2]), IDs: data[start:]}, nil
+}
