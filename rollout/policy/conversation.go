@@ -55,7 +55,7 @@ func (c *conversation) Next(ctx context.Context) (rollout.Turn, error) {
 	}
 	p := vllm.Params{
 		Temperature: c.o.Sampling.Temperature, TopP: c.o.Sampling.TopP, MaxTokens: most,
-		Stop: []int32{c.model.template.end},
+		Stop: []int32{c.model.template.end}, Routes: c.model.cfg.Routes, RoutesFrom: seq.s.Routes.Tokens(),
 	}
 	if c.model.cfg.Seeds {
 		seed := turnSeed(c.o.Seed, c.turns)
@@ -69,6 +69,9 @@ func (c *conversation) Next(ctx context.Context) (rollout.Turn, error) {
 		}
 		if err == nil && (len(g.IDs) == 0 || len(g.IDs) > most) {
 			err = milepost.E(op, milepost.KindCorrupt, "%s sampled %d tokens, asked for 1 to %d", v.URL(), len(g.IDs), most)
+		}
+		if err == nil {
+			err = seq.fits(g)
 		}
 		return g, scaleOut(c.model.cfg.API, err)
 	})
