@@ -171,21 +171,43 @@ const maxUpdate = 1 << 20
 
 // MetricsLines reads metrics.jsonl as it was written. A torn or damaged line is left out.
 func (f *Folder) MetricsLines() ([]MetricsLine, error) {
+	var out []MetricsLine
+	_, err := f.MetricsFrom(0, func(l MetricsLine, _ int64) error {
+		out = append(out, l)
+		return nil
+	})
+	return out, err
+}
+
+// MetricsFrom visits the lines of metrics.jsonl from an offset on, each with the offset behind it, and returns the last of
+// these: what is read from there on was written later. A line that is torn at the end is not passed, a damaged one is.
+func (f *Folder) MetricsFrom(offset int64, visit func(l MetricsLine, end int64) error) (int64, error) {
+	const op = "orchestrator: read metrics"
 	file, err := os.Open(f.Path("metrics.jsonl"))
 	if err != nil {
-		return nil, milepost.Wrap("orchestrator: read metrics", milepost.KindNotFound, err)
+		return offset, milepost.Wrap(op, milepost.KindNotFound, err)
 	}
 	defer file.Close()
-	var out []MetricsLine
-	sc := bufio.NewScanner(file)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		var l MetricsLine
-		if json.Unmarshal(sc.Bytes(), &l) == nil && l.Update >= 0 && l.Update <= maxUpdate {
-			out = append(out, l)
-		}
+	if _, err := file.Seek(offset, io.SeekStart); err != nil {
+		return offset, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
-	return out, milepost.Wrap("orchestrator: read metrics", milepost.KindUnavailable, sc.Err())
+	for r := bufio.NewReader(file); ; {
+		text, err := r.ReadBytes('\n')
+		if err == io.EOF {
+			return offset, nil
+		}
+		if err != nil {
+			return offset, milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+		end := offset + int64(len(text))
+		var l MetricsLine
+		if json.Unmarshal(text, &l) == nil && l.Update >= 0 && l.Update <= maxUpdate {
+			if err := visit(l, end); err != nil {
+				return offset, err
+			}
+		}
+		offset = end
+	}
 }
 
 // Metrics reads metrics.jsonl: element u holds the values of update u. Evaluations, which have files of their own (see

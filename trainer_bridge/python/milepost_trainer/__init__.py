@@ -10,6 +10,7 @@
     trainer     the state (weights, optimizer, counters) and the update step
     checkpoint  checkpoints with a commit marker, Hugging Face exports
     server      gRPC; __main__ the command line
+    trackers    a run's metrics to Weights & Biases, MLflow or trackio; a process and an environment of its own
 
 Rules for additions: shapes in comments, all-or-nothing state changes, no silent fallback.
 """
