@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "7b6faf31c7f8e6e87ef501b027bb0a1d19dd53001dad20451a7ee62d275d6fc5"
+const SchemaHash = "13e87bb0ce3321d154493b29994ff4415800409b6262c3f1b49d7e5350812488"

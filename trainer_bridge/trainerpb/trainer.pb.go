@@ -2766,6 +2766,442 @@ func (x *ExportReply) GetBytes() int64 {
 	return 0
 }
 
+type TransferOpenRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Replica        string                 `protobuf:"bytes,1,opt,name=replica,proto3" json:"replica,omitempty"`                                       // its address; it has one group at a time
+	Backend        string                 `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"`                                       // gloo or nccl
+	Host           string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`                                             // gloo: address of the trainer's machine that the replica reaches
+	Port           int32                  `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`                                            // gloo: where both meet on it; 0 = any free one
+	Workers        int32                  `protobuf:"varint,5,opt,name=workers,proto3" json:"workers,omitempty"`                                      // of the replica: the group has one rank more, the trainer's, which is 0
+	TimeoutSeconds float64                `protobuf:"fixed64,6,opt,name=timeout_seconds,json=timeoutSeconds,proto3" json:"timeout_seconds,omitempty"` // longest standstill
+	BufferBytes    int64                  `protobuf:"varint,7,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`           // tensors are packed until they exceed it
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *TransferOpenRequest) Reset() {
+	*x = TransferOpenRequest{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferOpenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferOpenRequest) ProtoMessage() {}
+
+func (x *TransferOpenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferOpenRequest.ProtoReflect.Descriptor instead.
+func (*TransferOpenRequest) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *TransferOpenRequest) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *TransferOpenRequest) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *TransferOpenRequest) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *TransferOpenRequest) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *TransferOpenRequest) GetWorkers() int32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *TransferOpenRequest) GetTimeoutSeconds() float64 {
+	if x != nil {
+		return x.TimeoutSeconds
+	}
+	return 0
+}
+
+func (x *TransferOpenRequest) GetBufferBytes() int64 {
+	if x != nil {
+		return x.BufferBytes
+	}
+	return 0
+}
+
+type TransferOpenReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Link          int64                  `protobuf:"varint,1,opt,name=link,proto3" json:"link,omitempty"`                                      // names the group in TransferSend
+	Port          int32                  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`                                      // gloo
+	Group         string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`                                     // gloo: prefix of the group's keys in the store
+	NcclUniqueId  string                 `protobuf:"bytes,4,opt,name=nccl_unique_id,json=ncclUniqueId,proto3" json:"nccl_unique_id,omitempty"` // nccl: base64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferOpenReply) Reset() {
+	*x = TransferOpenReply{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferOpenReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferOpenReply) ProtoMessage() {}
+
+func (x *TransferOpenReply) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferOpenReply.ProtoReflect.Descriptor instead.
+func (*TransferOpenReply) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *TransferOpenReply) GetLink() int64 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *TransferOpenReply) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *TransferOpenReply) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *TransferOpenReply) GetNcclUniqueId() string {
+	if x != nil {
+		return x.NcclUniqueId
+	}
+	return ""
+}
+
+type TransferPlanRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"` // model directory
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferPlanRequest) Reset() {
+	*x = TransferPlanRequest{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferPlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferPlanRequest) ProtoMessage() {}
+
+func (x *TransferPlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferPlanRequest.ProtoReflect.Descriptor instead.
+func (*TransferPlanRequest) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *TransferPlanRequest) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+type TransferTensor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Dtype         string                 `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"` // as torch calls it: float32, bfloat16
+	Shape         []int64                `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferTensor) Reset() {
+	*x = TransferTensor{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferTensor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferTensor) ProtoMessage() {}
+
+func (x *TransferTensor) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferTensor.ProtoReflect.Descriptor instead.
+func (*TransferTensor) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *TransferTensor) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TransferTensor) GetDtype() string {
+	if x != nil {
+		return x.Dtype
+	}
+	return ""
+}
+
+func (x *TransferTensor) GetShape() []int64 {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+type TransferPlanReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tensors       []*TransferTensor      `protobuf:"bytes,1,rep,name=tensors,proto3" json:"tensors,omitempty"` // in the order in which they travel
+	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferPlanReply) Reset() {
+	*x = TransferPlanReply{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferPlanReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferPlanReply) ProtoMessage() {}
+
+func (x *TransferPlanReply) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferPlanReply.ProtoReflect.Descriptor instead.
+func (*TransferPlanReply) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TransferPlanReply) GetTensors() []*TransferTensor {
+	if x != nil {
+		return x.Tensors
+	}
+	return nil
+}
+
+func (x *TransferPlanReply) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+type TransferSendRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Link          int64                  `protobuf:"varint,1,opt,name=link,proto3" json:"link,omitempty"`
+	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	PlanSha256    string                 `protobuf:"bytes,3,opt,name=plan_sha256,json=planSha256,proto3" json:"plan_sha256,omitempty"` // of the plan that the replica was given
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferSendRequest) Reset() {
+	*x = TransferSendRequest{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferSendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferSendRequest) ProtoMessage() {}
+
+func (x *TransferSendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferSendRequest.ProtoReflect.Descriptor instead.
+func (*TransferSendRequest) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *TransferSendRequest) GetLink() int64 {
+	if x != nil {
+		return x.Link
+	}
+	return 0
+}
+
+func (x *TransferSendRequest) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *TransferSendRequest) GetPlanSha256() string {
+	if x != nil {
+		return x.PlanSha256
+	}
+	return ""
+}
+
+type TransferSendReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         int64                  `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	Live          bool                   `protobuf:"varint,3,opt,name=live,proto3" json:"live,omitempty"` // from memory, not from the directory's files
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferSendReply) Reset() {
+	*x = TransferSendReply{}
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferSendReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferSendReply) ProtoMessage() {}
+
+func (x *TransferSendReply) ProtoReflect() protoreflect.Message {
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferSendReply.ProtoReflect.Descriptor instead.
+func (*TransferSendReply) Descriptor() ([]byte, []int) {
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *TransferSendReply) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *TransferSendReply) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *TransferSendReply) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
 type HealthRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2774,7 +3210,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +3222,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[36]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +3235,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{36}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{43}
 }
 
 type HealthReply struct {
@@ -2815,7 +3251,7 @@ type HealthReply struct {
 
 func (x *HealthReply) Reset() {
 	*x = HealthReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +3263,7 @@ func (x *HealthReply) String() string {
 func (*HealthReply) ProtoMessage() {}
 
 func (x *HealthReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[37]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +3276,7 @@ func (x *HealthReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthReply.ProtoReflect.Descriptor instead.
 func (*HealthReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{37}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HealthReply) GetBusy() string {
@@ -2886,7 +3322,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[38]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3334,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[38]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3347,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{38}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{45}
 }
 
 type ShutdownReply struct {
@@ -2922,7 +3358,7 @@ type ShutdownReply struct {
 
 func (x *ShutdownReply) Reset() {
 	*x = ShutdownReply{}
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[39]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3370,7 @@ func (x *ShutdownReply) String() string {
 func (*ShutdownReply) ProtoMessage() {}
 
 func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
-	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[39]
+	mi := &file_milepost_trainer_pb_trainer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3383,7 @@ func (x *ShutdownReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownReply.ProtoReflect.Descriptor instead.
 func (*ShutdownReply) Descriptor() ([]byte, []int) {
-	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{39}
+	return file_milepost_trainer_pb_trainer_proto_rawDescGZIP(), []int{46}
 }
 
 var File_milepost_trainer_pb_trainer_proto protoreflect.FileDescriptor
@@ -3219,7 +3655,38 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\aadapter\x18\x03 \x01(\bR\aadapter\"J\n" +
 	"\vExportReply\x12%\n" +
 	"\x0eweights_sha256\x18\x01 \x01(\tR\rweightsSha256\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\x0f\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xd7\x01\n" +
+	"\x13TransferOpenRequest\x12\x18\n" +
+	"\areplica\x18\x01 \x01(\tR\areplica\x12\x18\n" +
+	"\abackend\x18\x02 \x01(\tR\abackend\x12\x12\n" +
+	"\x04host\x18\x03 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\x05R\x04port\x12\x18\n" +
+	"\aworkers\x18\x05 \x01(\x05R\aworkers\x12'\n" +
+	"\x0ftimeout_seconds\x18\x06 \x01(\x01R\x0etimeoutSeconds\x12!\n" +
+	"\fbuffer_bytes\x18\a \x01(\x03R\vbufferBytes\"w\n" +
+	"\x11TransferOpenReply\x12\x12\n" +
+	"\x04link\x18\x01 \x01(\x03R\x04link\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x05R\x04port\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12$\n" +
+	"\x0enccl_unique_id\x18\x04 \x01(\tR\fncclUniqueId\"'\n" +
+	"\x13TransferPlanRequest\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\"P\n" +
+	"\x0eTransferTensor\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
+	"\x05shape\x18\x03 \x03(\x03R\x05shape\"j\n" +
+	"\x11TransferPlanReply\x12=\n" +
+	"\atensors\x18\x01 \x03(\v2#.milepost.trainer.v1.TransferTensorR\atensors\x12\x16\n" +
+	"\x06sha256\x18\x02 \x01(\tR\x06sha256\"\\\n" +
+	"\x13TransferSendRequest\x12\x12\n" +
+	"\x04link\x18\x01 \x01(\x03R\x04link\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x1f\n" +
+	"\vplan_sha256\x18\x03 \x01(\tR\n" +
+	"planSha256\"W\n" +
+	"\x11TransferSendReply\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x03R\x05bytes\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12\x12\n" +
+	"\x04live\x18\x03 \x01(\bR\x04live\"\x0f\n" +
 	"\rHealthRequest\"\x99\x01\n" +
 	"\vHealthReply\x12\x12\n" +
 	"\x04busy\x18\x01 \x01(\tR\x04busy\x12!\n" +
@@ -3228,7 +3695,7 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\aupdates\x18\x04 \x01(\x03R\aupdates\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x03R\vmemoryBytes\"\x11\n" +
 	"\x0fShutdownRequest\"\x0f\n" +
-	"\rShutdownReply2\xd7\a\n" +
+	"\rShutdownReply2\xfd\t\n" +
 	"\aTrainer\x12K\n" +
 	"\x05Hello\x12!.milepost.trainer.v1.HelloRequest\x1a\x1f.milepost.trainer.v1.HelloReply\x12]\n" +
 	"\vCreateModel\x12'.milepost.trainer.v1.CreateModelRequest\x1a%.milepost.trainer.v1.CreateModelReply\x12H\n" +
@@ -3240,7 +3707,10 @@ const file_milepost_trainer_pb_trainer_proto_rawDesc = "" +
 	"\x06Values\x12\".milepost.trainer.v1.ValuesRequest\x1a .milepost.trainer.v1.ValuesReply\x12H\n" +
 	"\x04Save\x12 .milepost.trainer.v1.SaveRequest\x1a\x1e.milepost.trainer.v1.SaveReply\x12H\n" +
 	"\x04Load\x12 .milepost.trainer.v1.LoadRequest\x1a\x1e.milepost.trainer.v1.LoadReply\x12N\n" +
-	"\x06Export\x12\".milepost.trainer.v1.ExportRequest\x1a .milepost.trainer.v1.ExportReply\x12N\n" +
+	"\x06Export\x12\".milepost.trainer.v1.ExportRequest\x1a .milepost.trainer.v1.ExportReply\x12`\n" +
+	"\fTransferOpen\x12(.milepost.trainer.v1.TransferOpenRequest\x1a&.milepost.trainer.v1.TransferOpenReply\x12`\n" +
+	"\fTransferPlan\x12(.milepost.trainer.v1.TransferPlanRequest\x1a&.milepost.trainer.v1.TransferPlanReply\x12`\n" +
+	"\fTransferSend\x12(.milepost.trainer.v1.TransferSendRequest\x1a&.milepost.trainer.v1.TransferSendReply\x12N\n" +
 	"\x06Health\x12\".milepost.trainer.v1.HealthRequest\x1a .milepost.trainer.v1.HealthReply\x12T\n" +
 	"\bShutdown\x12$.milepost.trainer.v1.ShutdownRequest\x1a\".milepost.trainer.v1.ShutdownReplyB:Z8github.com/milepost-rl/milepost/trainer_bridge/trainerpbb\x06proto3"
 
@@ -3256,48 +3726,55 @@ func file_milepost_trainer_pb_trainer_proto_rawDescGZIP() []byte {
 	return file_milepost_trainer_pb_trainer_proto_rawDescData
 }
 
-var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_milepost_trainer_pb_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_milepost_trainer_pb_trainer_proto_goTypes = []any{
-	(*Status)(nil),             // 0: milepost.trainer.v1.Status
-	(*Any)(nil),                // 1: milepost.trainer.v1.Any
-	(*ErrorDetail)(nil),        // 2: milepost.trainer.v1.ErrorDetail
-	(*HelloRequest)(nil),       // 3: milepost.trainer.v1.HelloRequest
-	(*HelloReply)(nil),         // 4: milepost.trainer.v1.HelloReply
-	(*CreateModelRequest)(nil), // 5: milepost.trainer.v1.CreateModelRequest
-	(*ModelConfig)(nil),        // 6: milepost.trainer.v1.ModelConfig
-	(*CreateModelReply)(nil),   // 7: milepost.trainer.v1.CreateModelReply
-	(*InitRequest)(nil),        // 8: milepost.trainer.v1.InitRequest
-	(*Options)(nil),            // 9: milepost.trainer.v1.Options
-	(*LoraConfig)(nil),         // 10: milepost.trainer.v1.LoraConfig
-	(*InitReply)(nil),          // 11: milepost.trainer.v1.InitReply
-	(*ModelInfo)(nil),          // 12: milepost.trainer.v1.ModelInfo
-	(*LossConfig)(nil),         // 13: milepost.trainer.v1.LossConfig
-	(*OptimizerConfig)(nil),    // 14: milepost.trainer.v1.OptimizerConfig
-	(*ValueConfig)(nil),        // 15: milepost.trainer.v1.ValueConfig
-	(*UpdateConfig)(nil),       // 16: milepost.trainer.v1.UpdateConfig
-	(*GuardConfig)(nil),        // 17: milepost.trainer.v1.GuardConfig
-	(*UpdateRequest)(nil),      // 18: milepost.trainer.v1.UpdateRequest
-	(*UpdateReply)(nil),        // 19: milepost.trainer.v1.UpdateReply
-	(*SupervisedConfig)(nil),   // 20: milepost.trainer.v1.SupervisedConfig
-	(*SupervisedRequest)(nil),  // 21: milepost.trainer.v1.SupervisedRequest
-	(*SupervisedProgress)(nil), // 22: milepost.trainer.v1.SupervisedProgress
-	(*TokenList)(nil),          // 23: milepost.trainer.v1.TokenList
-	(*ScoreRequest)(nil),       // 24: milepost.trainer.v1.ScoreRequest
-	(*LogprobList)(nil),        // 25: milepost.trainer.v1.LogprobList
-	(*ScoreReply)(nil),         // 26: milepost.trainer.v1.ScoreReply
-	(*ValuesRequest)(nil),      // 27: milepost.trainer.v1.ValuesRequest
-	(*ValueList)(nil),          // 28: milepost.trainer.v1.ValueList
-	(*ValuesReply)(nil),        // 29: milepost.trainer.v1.ValuesReply
-	(*SaveRequest)(nil),        // 30: milepost.trainer.v1.SaveRequest
-	(*SaveReply)(nil),          // 31: milepost.trainer.v1.SaveReply
-	(*LoadRequest)(nil),        // 32: milepost.trainer.v1.LoadRequest
-	(*LoadReply)(nil),          // 33: milepost.trainer.v1.LoadReply
-	(*ExportRequest)(nil),      // 34: milepost.trainer.v1.ExportRequest
-	(*ExportReply)(nil),        // 35: milepost.trainer.v1.ExportReply
-	(*HealthRequest)(nil),      // 36: milepost.trainer.v1.HealthRequest
-	(*HealthReply)(nil),        // 37: milepost.trainer.v1.HealthReply
-	(*ShutdownRequest)(nil),    // 38: milepost.trainer.v1.ShutdownRequest
-	(*ShutdownReply)(nil),      // 39: milepost.trainer.v1.ShutdownReply
+	(*Status)(nil),              // 0: milepost.trainer.v1.Status
+	(*Any)(nil),                 // 1: milepost.trainer.v1.Any
+	(*ErrorDetail)(nil),         // 2: milepost.trainer.v1.ErrorDetail
+	(*HelloRequest)(nil),        // 3: milepost.trainer.v1.HelloRequest
+	(*HelloReply)(nil),          // 4: milepost.trainer.v1.HelloReply
+	(*CreateModelRequest)(nil),  // 5: milepost.trainer.v1.CreateModelRequest
+	(*ModelConfig)(nil),         // 6: milepost.trainer.v1.ModelConfig
+	(*CreateModelReply)(nil),    // 7: milepost.trainer.v1.CreateModelReply
+	(*InitRequest)(nil),         // 8: milepost.trainer.v1.InitRequest
+	(*Options)(nil),             // 9: milepost.trainer.v1.Options
+	(*LoraConfig)(nil),          // 10: milepost.trainer.v1.LoraConfig
+	(*InitReply)(nil),           // 11: milepost.trainer.v1.InitReply
+	(*ModelInfo)(nil),           // 12: milepost.trainer.v1.ModelInfo
+	(*LossConfig)(nil),          // 13: milepost.trainer.v1.LossConfig
+	(*OptimizerConfig)(nil),     // 14: milepost.trainer.v1.OptimizerConfig
+	(*ValueConfig)(nil),         // 15: milepost.trainer.v1.ValueConfig
+	(*UpdateConfig)(nil),        // 16: milepost.trainer.v1.UpdateConfig
+	(*GuardConfig)(nil),         // 17: milepost.trainer.v1.GuardConfig
+	(*UpdateRequest)(nil),       // 18: milepost.trainer.v1.UpdateRequest
+	(*UpdateReply)(nil),         // 19: milepost.trainer.v1.UpdateReply
+	(*SupervisedConfig)(nil),    // 20: milepost.trainer.v1.SupervisedConfig
+	(*SupervisedRequest)(nil),   // 21: milepost.trainer.v1.SupervisedRequest
+	(*SupervisedProgress)(nil),  // 22: milepost.trainer.v1.SupervisedProgress
+	(*TokenList)(nil),           // 23: milepost.trainer.v1.TokenList
+	(*ScoreRequest)(nil),        // 24: milepost.trainer.v1.ScoreRequest
+	(*LogprobList)(nil),         // 25: milepost.trainer.v1.LogprobList
+	(*ScoreReply)(nil),          // 26: milepost.trainer.v1.ScoreReply
+	(*ValuesRequest)(nil),       // 27: milepost.trainer.v1.ValuesRequest
+	(*ValueList)(nil),           // 28: milepost.trainer.v1.ValueList
+	(*ValuesReply)(nil),         // 29: milepost.trainer.v1.ValuesReply
+	(*SaveRequest)(nil),         // 30: milepost.trainer.v1.SaveRequest
+	(*SaveReply)(nil),           // 31: milepost.trainer.v1.SaveReply
+	(*LoadRequest)(nil),         // 32: milepost.trainer.v1.LoadRequest
+	(*LoadReply)(nil),           // 33: milepost.trainer.v1.LoadReply
+	(*ExportRequest)(nil),       // 34: milepost.trainer.v1.ExportRequest
+	(*ExportReply)(nil),         // 35: milepost.trainer.v1.ExportReply
+	(*TransferOpenRequest)(nil), // 36: milepost.trainer.v1.TransferOpenRequest
+	(*TransferOpenReply)(nil),   // 37: milepost.trainer.v1.TransferOpenReply
+	(*TransferPlanRequest)(nil), // 38: milepost.trainer.v1.TransferPlanRequest
+	(*TransferTensor)(nil),      // 39: milepost.trainer.v1.TransferTensor
+	(*TransferPlanReply)(nil),   // 40: milepost.trainer.v1.TransferPlanReply
+	(*TransferSendRequest)(nil), // 41: milepost.trainer.v1.TransferSendRequest
+	(*TransferSendReply)(nil),   // 42: milepost.trainer.v1.TransferSendReply
+	(*HealthRequest)(nil),       // 43: milepost.trainer.v1.HealthRequest
+	(*HealthReply)(nil),         // 44: milepost.trainer.v1.HealthReply
+	(*ShutdownRequest)(nil),     // 45: milepost.trainer.v1.ShutdownRequest
+	(*ShutdownReply)(nil),       // 46: milepost.trainer.v1.ShutdownReply
 }
 var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	1,  // 0: milepost.trainer.v1.Status.details:type_name -> milepost.trainer.v1.Any
@@ -3318,35 +3795,42 @@ var file_milepost_trainer_pb_trainer_proto_depIdxs = []int32{
 	12, // 15: milepost.trainer.v1.SaveReply.info:type_name -> milepost.trainer.v1.ModelInfo
 	9,  // 16: milepost.trainer.v1.LoadRequest.options:type_name -> milepost.trainer.v1.Options
 	12, // 17: milepost.trainer.v1.LoadReply.info:type_name -> milepost.trainer.v1.ModelInfo
-	3,  // 18: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
-	5,  // 19: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
-	8,  // 20: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
-	18, // 21: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
-	21, // 22: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
-	24, // 23: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
-	27, // 24: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
-	30, // 25: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
-	32, // 26: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
-	34, // 27: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
-	36, // 28: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
-	38, // 29: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
-	4,  // 30: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
-	7,  // 31: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
-	11, // 32: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
-	19, // 33: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
-	22, // 34: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
-	26, // 35: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
-	29, // 36: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
-	31, // 37: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
-	33, // 38: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
-	35, // 39: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
-	37, // 40: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
-	39, // 41: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
-	30, // [30:42] is the sub-list for method output_type
-	18, // [18:30] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	39, // 18: milepost.trainer.v1.TransferPlanReply.tensors:type_name -> milepost.trainer.v1.TransferTensor
+	3,  // 19: milepost.trainer.v1.Trainer.Hello:input_type -> milepost.trainer.v1.HelloRequest
+	5,  // 20: milepost.trainer.v1.Trainer.CreateModel:input_type -> milepost.trainer.v1.CreateModelRequest
+	8,  // 21: milepost.trainer.v1.Trainer.Init:input_type -> milepost.trainer.v1.InitRequest
+	18, // 22: milepost.trainer.v1.Trainer.Update:input_type -> milepost.trainer.v1.UpdateRequest
+	21, // 23: milepost.trainer.v1.Trainer.Supervised:input_type -> milepost.trainer.v1.SupervisedRequest
+	24, // 24: milepost.trainer.v1.Trainer.Score:input_type -> milepost.trainer.v1.ScoreRequest
+	27, // 25: milepost.trainer.v1.Trainer.Values:input_type -> milepost.trainer.v1.ValuesRequest
+	30, // 26: milepost.trainer.v1.Trainer.Save:input_type -> milepost.trainer.v1.SaveRequest
+	32, // 27: milepost.trainer.v1.Trainer.Load:input_type -> milepost.trainer.v1.LoadRequest
+	34, // 28: milepost.trainer.v1.Trainer.Export:input_type -> milepost.trainer.v1.ExportRequest
+	36, // 29: milepost.trainer.v1.Trainer.TransferOpen:input_type -> milepost.trainer.v1.TransferOpenRequest
+	38, // 30: milepost.trainer.v1.Trainer.TransferPlan:input_type -> milepost.trainer.v1.TransferPlanRequest
+	41, // 31: milepost.trainer.v1.Trainer.TransferSend:input_type -> milepost.trainer.v1.TransferSendRequest
+	43, // 32: milepost.trainer.v1.Trainer.Health:input_type -> milepost.trainer.v1.HealthRequest
+	45, // 33: milepost.trainer.v1.Trainer.Shutdown:input_type -> milepost.trainer.v1.ShutdownRequest
+	4,  // 34: milepost.trainer.v1.Trainer.Hello:output_type -> milepost.trainer.v1.HelloReply
+	7,  // 35: milepost.trainer.v1.Trainer.CreateModel:output_type -> milepost.trainer.v1.CreateModelReply
+	11, // 36: milepost.trainer.v1.Trainer.Init:output_type -> milepost.trainer.v1.InitReply
+	19, // 37: milepost.trainer.v1.Trainer.Update:output_type -> milepost.trainer.v1.UpdateReply
+	22, // 38: milepost.trainer.v1.Trainer.Supervised:output_type -> milepost.trainer.v1.SupervisedProgress
+	26, // 39: milepost.trainer.v1.Trainer.Score:output_type -> milepost.trainer.v1.ScoreReply
+	29, // 40: milepost.trainer.v1.Trainer.Values:output_type -> milepost.trainer.v1.ValuesReply
+	31, // 41: milepost.trainer.v1.Trainer.Save:output_type -> milepost.trainer.v1.SaveReply
+	33, // 42: milepost.trainer.v1.Trainer.Load:output_type -> milepost.trainer.v1.LoadReply
+	35, // 43: milepost.trainer.v1.Trainer.Export:output_type -> milepost.trainer.v1.ExportReply
+	37, // 44: milepost.trainer.v1.Trainer.TransferOpen:output_type -> milepost.trainer.v1.TransferOpenReply
+	40, // 45: milepost.trainer.v1.Trainer.TransferPlan:output_type -> milepost.trainer.v1.TransferPlanReply
+	42, // 46: milepost.trainer.v1.Trainer.TransferSend:output_type -> milepost.trainer.v1.TransferSendReply
+	44, // 47: milepost.trainer.v1.Trainer.Health:output_type -> milepost.trainer.v1.HealthReply
+	46, // 48: milepost.trainer.v1.Trainer.Shutdown:output_type -> milepost.trainer.v1.ShutdownReply
+	34, // [34:49] is the sub-list for method output_type
+	19, // [19:34] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_milepost_trainer_pb_trainer_proto_init() }
@@ -3362,7 +3846,7 @@ func file_milepost_trainer_pb_trainer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_milepost_trainer_pb_trainer_proto_rawDesc), len(file_milepost_trainer_pb_trainer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

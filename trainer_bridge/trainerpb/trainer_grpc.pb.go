@@ -25,18 +25,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Trainer_Hello_FullMethodName       = "/milepost.trainer.v1.Trainer/Hello"
-	Trainer_CreateModel_FullMethodName = "/milepost.trainer.v1.Trainer/CreateModel"
-	Trainer_Init_FullMethodName        = "/milepost.trainer.v1.Trainer/Init"
-	Trainer_Update_FullMethodName      = "/milepost.trainer.v1.Trainer/Update"
-	Trainer_Supervised_FullMethodName  = "/milepost.trainer.v1.Trainer/Supervised"
-	Trainer_Score_FullMethodName       = "/milepost.trainer.v1.Trainer/Score"
-	Trainer_Values_FullMethodName      = "/milepost.trainer.v1.Trainer/Values"
-	Trainer_Save_FullMethodName        = "/milepost.trainer.v1.Trainer/Save"
-	Trainer_Load_FullMethodName        = "/milepost.trainer.v1.Trainer/Load"
-	Trainer_Export_FullMethodName      = "/milepost.trainer.v1.Trainer/Export"
-	Trainer_Health_FullMethodName      = "/milepost.trainer.v1.Trainer/Health"
-	Trainer_Shutdown_FullMethodName    = "/milepost.trainer.v1.Trainer/Shutdown"
+	Trainer_Hello_FullMethodName        = "/milepost.trainer.v1.Trainer/Hello"
+	Trainer_CreateModel_FullMethodName  = "/milepost.trainer.v1.Trainer/CreateModel"
+	Trainer_Init_FullMethodName         = "/milepost.trainer.v1.Trainer/Init"
+	Trainer_Update_FullMethodName       = "/milepost.trainer.v1.Trainer/Update"
+	Trainer_Supervised_FullMethodName   = "/milepost.trainer.v1.Trainer/Supervised"
+	Trainer_Score_FullMethodName        = "/milepost.trainer.v1.Trainer/Score"
+	Trainer_Values_FullMethodName       = "/milepost.trainer.v1.Trainer/Values"
+	Trainer_Save_FullMethodName         = "/milepost.trainer.v1.Trainer/Save"
+	Trainer_Load_FullMethodName         = "/milepost.trainer.v1.Trainer/Load"
+	Trainer_Export_FullMethodName       = "/milepost.trainer.v1.Trainer/Export"
+	Trainer_TransferOpen_FullMethodName = "/milepost.trainer.v1.Trainer/TransferOpen"
+	Trainer_TransferPlan_FullMethodName = "/milepost.trainer.v1.Trainer/TransferPlan"
+	Trainer_TransferSend_FullMethodName = "/milepost.trainer.v1.Trainer/TransferSend"
+	Trainer_Health_FullMethodName       = "/milepost.trainer.v1.Trainer/Health"
+	Trainer_Shutdown_FullMethodName     = "/milepost.trainer.v1.Trainer/Shutdown"
 )
 
 // TrainerClient is the client API for Trainer service.
@@ -63,6 +66,14 @@ type TrainerClient interface {
 	Load(ctx context.Context, in *LoadRequest, opts ...grpc.CallOption) (*LoadReply, error)
 	// Export writes a Hugging Face model directory (safetensors, configuration, tokenizer) for the sampler.
 	Export(ctx context.Context, in *ExportRequest, opts ...grpc.CallOption) (*ExportReply, error)
+	// TransferOpen offers a replica a transfer group of its own, in place of the one it had; it answers at once, and the group
+	// is joined in the background once the replica's workers come.
+	TransferOpen(ctx context.Context, in *TransferOpenRequest, opts ...grpc.CallOption) (*TransferOpenReply, error)
+	// TransferPlan says what TransferSend will send for a model directory.
+	TransferPlan(ctx context.Context, in *TransferPlanRequest, opts ...grpc.CallOption) (*TransferPlanReply, error)
+	// TransferSend sends the weights of a model directory to a replica that receives them at the same time: from memory
+	// where the trainer still holds what it exported there, otherwise from its files.
+	TransferSend(ctx context.Context, in *TransferSendRequest, opts ...grpc.CallOption) (*TransferSendReply, error)
 	// Health answers at once, also while another call trains.
 	Health(ctx context.Context, in *HealthRequest, opts ...grpc.CallOption) (*HealthReply, error)
 	// Shutdown ends the server after the call under way.
@@ -186,6 +197,36 @@ func (c *trainerClient) Export(ctx context.Context, in *ExportRequest, opts ...g
 	return out, nil
 }
 
+func (c *trainerClient) TransferOpen(ctx context.Context, in *TransferOpenRequest, opts ...grpc.CallOption) (*TransferOpenReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferOpenReply)
+	err := c.cc.Invoke(ctx, Trainer_TransferOpen_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *trainerClient) TransferPlan(ctx context.Context, in *TransferPlanRequest, opts ...grpc.CallOption) (*TransferPlanReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferPlanReply)
+	err := c.cc.Invoke(ctx, Trainer_TransferPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *trainerClient) TransferSend(ctx context.Context, in *TransferSendRequest, opts ...grpc.CallOption) (*TransferSendReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferSendReply)
+	err := c.cc.Invoke(ctx, Trainer_TransferSend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *trainerClient) Health(ctx context.Context, in *HealthRequest, opts ...grpc.CallOption) (*HealthReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HealthReply)
@@ -230,6 +271,14 @@ type TrainerServer interface {
 	Load(context.Context, *LoadRequest) (*LoadReply, error)
 	// Export writes a Hugging Face model directory (safetensors, configuration, tokenizer) for the sampler.
 	Export(context.Context, *ExportRequest) (*ExportReply, error)
+	// TransferOpen offers a replica a transfer group of its own, in place of the one it had; it answers at once, and the group
+	// is joined in the background once the replica's workers come.
+	TransferOpen(context.Context, *TransferOpenRequest) (*TransferOpenReply, error)
+	// TransferPlan says what TransferSend will send for a model directory.
+	TransferPlan(context.Context, *TransferPlanRequest) (*TransferPlanReply, error)
+	// TransferSend sends the weights of a model directory to a replica that receives them at the same time: from memory
+	// where the trainer still holds what it exported there, otherwise from its files.
+	TransferSend(context.Context, *TransferSendRequest) (*TransferSendReply, error)
 	// Health answers at once, also while another call trains.
 	Health(context.Context, *HealthRequest) (*HealthReply, error)
 	// Shutdown ends the server after the call under way.
@@ -273,6 +322,15 @@ func (UnimplementedTrainerServer) Load(context.Context, *LoadRequest) (*LoadRepl
 }
 func (UnimplementedTrainerServer) Export(context.Context, *ExportRequest) (*ExportReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Export not implemented")
+}
+func (UnimplementedTrainerServer) TransferOpen(context.Context, *TransferOpenRequest) (*TransferOpenReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferOpen not implemented")
+}
+func (UnimplementedTrainerServer) TransferPlan(context.Context, *TransferPlanRequest) (*TransferPlanReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferPlan not implemented")
+}
+func (UnimplementedTrainerServer) TransferSend(context.Context, *TransferSendRequest) (*TransferSendReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferSend not implemented")
 }
 func (UnimplementedTrainerServer) Health(context.Context, *HealthRequest) (*HealthReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Health not implemented")
@@ -474,6 +532,60 @@ func _Trainer_Export_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Trainer_TransferOpen_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferOpenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TrainerServer).TransferOpen(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Trainer_TransferOpen_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TrainerServer).TransferOpen(ctx, req.(*TransferOpenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Trainer_TransferPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferPlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TrainerServer).TransferPlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Trainer_TransferPlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TrainerServer).TransferPlan(ctx, req.(*TransferPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Trainer_TransferSend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferSendRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TrainerServer).TransferSend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Trainer_TransferSend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TrainerServer).TransferSend(ctx, req.(*TransferSendRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Trainer_Health_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HealthRequest)
 	if err := dec(in); err != nil {
@@ -552,6 +664,18 @@ var Trainer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Export",
 			Handler:    _Trainer_Export_Handler,
+		},
+		{
+			MethodName: "TransferOpen",
+			Handler:    _Trainer_TransferOpen_Handler,
+		},
+		{
+			MethodName: "TransferPlan",
+			Handler:    _Trainer_TransferPlan_Handler,
+		},
+		{
+			MethodName: "TransferSend",
+			Handler:    _Trainer_TransferSend_Handler,
 		},
 		{
 			MethodName: "Health",

@@ -84,6 +84,21 @@ class TrainerStub:
                 request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.ExportRequest.SerializeToString,
                 response_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.ExportReply.FromString,
                 _registered_method=True)
+        self.TransferOpen = channel.unary_unary(
+                '/milepost.trainer.v1.Trainer/TransferOpen',
+                request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferOpenRequest.SerializeToString,
+                response_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferOpenReply.FromString,
+                _registered_method=True)
+        self.TransferPlan = channel.unary_unary(
+                '/milepost.trainer.v1.Trainer/TransferPlan',
+                request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferPlanRequest.SerializeToString,
+                response_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferPlanReply.FromString,
+                _registered_method=True)
+        self.TransferSend = channel.unary_unary(
+                '/milepost.trainer.v1.Trainer/TransferSend',
+                request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferSendRequest.SerializeToString,
+                response_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferSendReply.FromString,
+                _registered_method=True)
         self.Health = channel.unary_unary(
                 '/milepost.trainer.v1.Trainer/Health',
                 request_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.HealthRequest.SerializeToString,
@@ -169,6 +184,29 @@ class TrainerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TransferOpen(self, request, context):
+        """TransferOpen offers a replica a transfer group of its own, in place of the one it had; it answers at once, and the group
+        is joined in the background once the replica's workers come.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TransferPlan(self, request, context):
+        """TransferPlan says what TransferSend will send for a model directory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TransferSend(self, request, context):
+        """TransferSend sends the weights of a model directory to a replica that receives them at the same time: from memory
+        where the trainer still holds what it exported there, otherwise from its files.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Health(self, request, context):
         """Health answers at once, also while another call trains.
         """
@@ -235,6 +273,21 @@ def add_TrainerServicer_to_server(servicer, server):
                     servicer.Export,
                     request_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.ExportRequest.FromString,
                     response_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.ExportReply.SerializeToString,
+            ),
+            'TransferOpen': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferOpen,
+                    request_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferOpenRequest.FromString,
+                    response_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferOpenReply.SerializeToString,
+            ),
+            'TransferPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferPlan,
+                    request_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferPlanRequest.FromString,
+                    response_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferPlanReply.SerializeToString,
+            ),
+            'TransferSend': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferSend,
+                    request_deserializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferSendRequest.FromString,
+                    response_serializer=milepost__trainer_dot_pb_dot_trainer__pb2.TransferSendReply.SerializeToString,
             ),
             'Health': grpc.unary_unary_rpc_method_handler(
                     servicer.Health,
@@ -517,6 +570,87 @@ class Trainer:
             '/milepost.trainer.v1.Trainer/Export',
             milepost__trainer_dot_pb_dot_trainer__pb2.ExportRequest.SerializeToString,
             milepost__trainer_dot_pb_dot_trainer__pb2.ExportReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferOpen(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/milepost.trainer.v1.Trainer/TransferOpen',
+            milepost__trainer_dot_pb_dot_trainer__pb2.TransferOpenRequest.SerializeToString,
+            milepost__trainer_dot_pb_dot_trainer__pb2.TransferOpenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/milepost.trainer.v1.Trainer/TransferPlan',
+            milepost__trainer_dot_pb_dot_trainer__pb2.TransferPlanRequest.SerializeToString,
+            milepost__trainer_dot_pb_dot_trainer__pb2.TransferPlanReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferSend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/milepost.trainer.v1.Trainer/TransferSend',
+            milepost__trainer_dot_pb_dot_trainer__pb2.TransferSendRequest.SerializeToString,
+            milepost__trainer_dot_pb_dot_trainer__pb2.TransferSendReply.FromString,
             options,
             channel_credentials,
             insecure,
