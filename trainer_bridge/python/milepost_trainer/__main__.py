@@ -107,7 +107,7 @@ def run(args) -> int:
         from milepost_trainer import checkpoint, trainer
 
         t = trainer.Trainer()
-        checkpoint.load(t, args.checkpoint, "", value_head=checkpoint.read_about(t.ranks, args.checkpoint)["value_head"])
+        checkpoint.load(t, args.checkpoint, "", **checkpoint.wanted(checkpoint.read_about(t.ranks, args.checkpoint)))
         checkpoint.export(t, args.out, args.dtype)
         print(args.out)
         return 0

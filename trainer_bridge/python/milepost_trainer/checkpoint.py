@@ -2,9 +2,9 @@
 
 A checkpoint is a directory that any number of ranks writes and any other number reads:
 
-    state/         torch.distributed.checkpoint: weights, value head, AdamW's state, random state, by name
+    state/         torch.distributed.checkpoint: what is trained (weights or adapter, value head), AdamW's state, random state
     config.json    of the model, with the tokenizer's files beside it
-    trainer.json   counters, batch ids, and what state/ holds
+    trainer.json   counters, batch ids, what state/ holds, and below an adapter the path and the hash of its base
     COMMIT         SHA-256 of every other file, written last
 
 A directory without COMMIT is no checkpoint and is refused. An export is a Hugging Face model directory for the sampler and
@@ -14,6 +14,7 @@ Formats 1 and 2, of one process, kept the weights as a model directory; they are
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import warnings
@@ -23,10 +24,10 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from milepost_trainer import files, model, policy
+from milepost_trainer import files, lora, model, policy, transfer
 from milepost_trainer.batch import sha256_of
 from milepost_trainer.errors import TrainerError, as_trainer_error, invalid
-from milepost_trainer.options import PLAIN
+from milepost_trainer.options import PLAIN, Options
 from milepost_trainer.ranks import Ranks
 from milepost_trainer.trainer import Trainer
 
@@ -49,6 +50,7 @@ def save(trainer: Trainer, path: str) -> None:
         "batch_ids": list(trainer.batch_ids),
         "value_head": trainer.head is not None,
         "optimizer": bool(trainer.optimizer.state),
+        "adapter": dataclasses.asdict(trainer.policy.adapter) if trainer.policy.adapter else None,
         "weights_sha256": policy.weights_sha256(trainer.policy, group),
     }
     with _directory(group, path) as tmp:
@@ -66,7 +68,7 @@ def save(trainer: Trainer, path: str) -> None:
 
 def _state(trainer: Trainer) -> dict:
     """What the state directory holds, by name; the tensors are the trainer's own, or their shards."""
-    out = {"weights": trainer.policy.state_dict(), "random": torch.get_rng_state()}
+    out = {"weights": trainer.policy.trained(), "random": torch.get_rng_state()}
     if trainer.optimizer.state:
         out["optimizer"] = get_optimizer_state_dict(trainer.policy, trainer.optimizer)["state"]
     return out
@@ -127,6 +129,17 @@ def read_about(group: Ranks, path: str) -> dict:
         return json.load(f)
 
 
+def wanted(about: dict) -> dict:
+    """The arguments of `load` that ask for what a checkpoint says of itself."""
+    saved = about.get("adapter")
+    adapter = (
+        None
+        if saved is None
+        else lora.LoraConfig(**saved["config"] | {"target_modules": tuple(saved["config"]["target_modules"])})
+    )
+    return {"value_head": about["value_head"], "options": Options(lora=adapter)}
+
+
 def _read_commit(path: str) -> dict:
     if not os.path.isdir(path):
         raise TrainerError("not_found", f"checkpoint {path} does not exist")
@@ -162,11 +175,9 @@ def load(
     if value_head and not saved and not fresh_value_head:
         raise invalid(f"checkpoint {path} holds no value head; allowed: one that does, or fresh_value_head for a new one")
     fresh = Trainer(group)
-    with group.together():
-        loaded = model.skeleton(path)
-    placed = policy.hollow(policy.Policy(loaded.model, value_head, recompute), group)
+    loaded, placed = _place(fresh, path, about, value_head, recompute, options)
     fresh.adopt(loaded, placed, about["dtype"], about["seed"])
-    fresh.reference = fresh.load_reference(reference, loaded.model)
+    fresh.reference = fresh.load_reference(reference, placed)
     _fill(fresh, path, about)
     if (found := policy.weights_sha256(fresh.policy, group)) != about["weights_sha256"]:
         raise TrainerError("corrupt", f"checkpoint {path}: loaded weights hash to {found}; allowed: {about['weights_sha256']}")
@@ -174,13 +185,30 @@ def load(
     trainer.__dict__.update(fresh.__dict__)
 
 
+def _place(fresh: Trainer, path: str, about: dict, value_head: bool, recompute: bool, options):
+    """The policy that the state directory fills: without any weights, or with an adapter's base."""
+    saved, group = about.get("adapter"), fresh.ranks
+    if (saved is None) != (options.lora is None):
+        raise invalid(
+            f"checkpoint {path} holds {'no' if saved is None else 'an'} adapter, and trainer.lora wants "
+            f"{'one' if saved is None else 'none'}; allowed: what the checkpoint holds, or a start from its exported model"
+        )
+    if saved is not None:
+        loaded, placed = fresh.load_model(saved["base"], value_head, recompute, options)
+        placed.adapter.check(path, saved)
+        return loaded, placed
+    with group.together():
+        loaded = model.skeleton(path)
+    return loaded, policy.hollow(policy.Policy(loaded.model, value_head, recompute), group)
+
+
 def _fill(fresh: Trainer, path: str, about: dict) -> None:
-    """Reads the state directory into a trainer whose policy has no values yet."""
+    """Reads the state directory into a trainer whose policy has no values of what is trained yet."""
 
     def wanted(name: str) -> bool:
         return about["value_head"] or not name.startswith(policy.HEAD)
 
-    weights = fresh.policy.state_dict()
+    weights = fresh.policy.trained()
     state = {"weights": {k: v for k, v in weights.items() if wanted(k)}, "random": torch.get_rng_state()}
     optimizer = None
     if about["optimizer"]:
@@ -188,7 +216,7 @@ def _fill(fresh: Trainer, path: str, about: dict) -> None:
         state["optimizer"] = {k: v for k, v in optimizer["state"].items() if wanted(k)}
     with _storage():
         dcp.load(state, checkpoint_id=os.path.join(path, STATE), no_dist=fresh.ranks.world == 1)
-    fresh.policy.load_state_dict(weights)
+    fresh.policy.load_state_dict(weights, strict=False)  # what is frozen is not in it
     if optimizer is not None:
         set_optimizer_state_dict(fresh.policy, fresh.optimizer, optimizer)
         for p in fresh.head.parameters() if fresh.head is not None and not about["value_head"] else ():
@@ -197,20 +225,30 @@ def _fill(fresh: Trainer, path: str, about: dict) -> None:
 
 
 def export(trainer: Trainer, path: str, dtype: str, adapter: bool = False) -> tuple[str, int]:
-    """Writes a model directory for the sampler; returns the hash of the weights and the bytes written. All ranks call it."""
+    """Writes a model directory for the sampler, or the adapter alone; returns the hash of the policy's weights and the bytes
+    written. All ranks call it."""
     trainer.require()
     group, dtype = trainer.ranks, dtype or trainer.dtype
     if dtype not in model.DTYPES:
         raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
     if not path:
         raise invalid("dir is empty; allowed: the directory to write")
-    if adapter:
+    about, size = trainer.policy.adapter, 0
+    if adapter and about is None:
         raise invalid("there is no adapter; allowed: Init or Load with lora")
-    state, size = policy.full_state(trainer.policy, group), 0
-    digest = policy.sha256_of(state, group)
+    digest = policy.weights_sha256(trainer.policy, group)
+    if adapter:
+        state = {k: policy.whole(v.detach()) for k, v in lora.own_tensors(trainer.policy.tensors()).items()}
+    else:
+        state = policy.full_state(trainer.policy, group)
     with group.together():
         if group.first:
             with files.directory(path) as tmp:
-                model.write(tmp, trainer.net, state, trainer.tokenizer_files, dtype)
+                if adapter:
+                    lora.write(tmp, about, state, model.DTYPES[dtype])
+                else:
+                    model.write(tmp, trainer.net, state, trainer.tokenizer_files, dtype)
                 size = sum(os.path.getsize(os.path.join(tmp, n)) for n in files.walk(tmp))
+    if not adapter:
+        transfer.remember(trainer.policy, path, dtype)
     return digest, group.broadcast(size)

@@ -5,6 +5,7 @@ Embeddings are always untied and the language model head is always in the saved 
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from milepost_trainer import files, pack, policy, tokenizer
+from milepost_trainer import files, lora, pack, policy, tokenizer
 from milepost_trainer.errors import TrainerError, invalid
 from milepost_trainer.ranks import Ranks
 
@@ -94,23 +95,30 @@ class Loaded:
     model: torch.nn.Module
     tokenizer: PreTrainedTokenizerFast
     files: dict[str, bytes]  # the tokenizer's, by name
+    adapter: lora.LoraConfig | None = None  # of the one in it, with names
 
 
-def load(path: str) -> Loaded:
-    """Reads a Hugging Face model directory in float32; refuses what the trainer or vLLM's weight reload cannot serve."""
+def load(path: str, adapter: lora.LoraConfig | None = None, seed: int = 0) -> Loaded:
+    """Reads a Hugging Face model directory in float32; refuses what the trainer or vLLM's weight reload cannot serve. With
+    an adapter it gets one, new and drawn by the seed."""
 
     def make(config):
         return AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **_options(config))
 
     loaded = _read(path, make, weights=True)
     check_paths_agree(path, loaded.model)
-    return loaded
+    return _adapt(loaded, adapter, seed)
 
 
-def skeleton(path: str) -> Loaded:
+def skeleton(path: str, adapter: lora.LoraConfig | None = None) -> Loaded:
     """As `load`, without weights: parameters are on the meta device, and only configuration and tokenizer are read."""
     with _parameters_on_meta():
-        return _read(path, lambda config: AutoModelForCausalLM.from_config(**_options(config)), weights=False)
+        loaded = _read(path, lambda config: AutoModelForCausalLM.from_config(**_options(config)), weights=False)
+        return _adapt(loaded, adapter)
+
+
+def _adapt(loaded: Loaded, adapter: lora.LoraConfig | None, seed: int = 0) -> Loaded:
+    return loaded if adapter is None else dataclasses.replace(loaded, adapter=lora.apply(loaded.model, adapter, seed))
 
 
 @contextlib.contextmanager

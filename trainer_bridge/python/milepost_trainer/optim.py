@@ -35,10 +35,11 @@ class OptimizerConfig:
 
 
 def make(model, head=None) -> torch.optim.AdamW:
-    """AdamW without state, to be configured before each step. Weight decay falls on matrices only. A value head is a last
-    group of its own, without decay."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    rest = [p for p in model.parameters() if p.dim() < 2]
+    """AdamW without state, of what is trained, to be configured before each step. Weight decay falls on matrices only. A
+    value head is a last group of its own, without decay."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() >= 2]
+    rest = [p for p in trained if p.dim() < 2]
     groups = [{"params": matrices, "decays": True}, {"params": rest, "decays": False}]
     if head is not None:
         groups.append({"params": list(head.parameters()), "decays": False, "value_head": True})

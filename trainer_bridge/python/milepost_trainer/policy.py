@@ -11,15 +11,16 @@ multiplies by their number.
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from milepost_trainer import critic, pack, ranks
+from milepost_trainer import critic, lora, pack, ranks
 from milepost_trainer.ranks import Ranks
 
 PREFIX, HEAD = "net.", "head."  # of the causal model's names, and the value head's, in the policy's
@@ -33,6 +34,7 @@ class Policy(nn.Module):
         self.net = net
         self.head = critic.ValueHead(net.config.hidden_size) if value_head else None
         self.sharded = False
+        self.adapter: lora.Adapter | None = None  # where the net has one; the weights below it are frozen
         if recompute:
             recompute_layers(net)
 
@@ -50,8 +52,24 @@ class Policy(nn.Module):
         return logprob, uncertainty, self.head(hidden.detach() if value == "detached" else hidden)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The causal model's state by its own names; DTensors where it is sharded."""
+        """The causal model's state by its own names, an adapter's and what it stands on apart; DTensors where it is
+        sharded."""
+        if self.sharded:
+            self.reshard()
         return {k.removeprefix(PREFIX): v for k, v in self.state_dict().items() if k.startswith(PREFIX)}
+
+    def trained(self) -> dict[str, Tensor]:
+        """The part of the state that training changes: all but frozen parameters."""
+        frozen = {name for name, p in self.named_parameters() if not p.requires_grad}
+        return {k: v for k, v in self.state_dict().items() if k not in frozen}
+
+    def exported(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and whole values of the weights that a sampler loads, an adapter merged into them; one is gathered at a
+        time. All ranks go through it together."""
+        state = self.tensors()
+        for name in state:
+            if not name.endswith(lora.MATRICES):
+                yield name.replace(lora.BASE, ""), lora.merged(name, state, self.adapter, whole)
 
 
 def recompute_layers(net: nn.Module) -> None:
@@ -85,19 +103,20 @@ def hollow(policy: Policy, group: Ranks) -> Policy:
 
 
 def full_state(policy: Policy, group: Ranks) -> dict[str, Tensor]:
-    """The causal model's whole state on the CPU of rank 0, by its own names; empty elsewhere. All ranks call it."""
-    if group.world == 1:
-        return policy.tensors()
-    policy.reshard()
-    state = get_model_state_dict(policy, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-    return {k.removeprefix(PREFIX): v for k, v in state.items() if k.startswith(PREFIX)}
+    """`Policy.exported` on the CPU of rank 0; empty elsewhere. All ranks call it."""
+    out = {}
+    for name, value in policy.exported():
+        if group.first:
+            out[name] = value.cpu()
+    return out
 
 
 def weights_sha256(policy: Policy, group: Ranks) -> str:
-    """sha256_of the causal model's state, one tensor gathered at a time."""
-    if policy.sharded:
-        policy.reshard()
-    return sha256_of(policy.tensors(), group)
+    """sha256_of the causal model's state, one tensor gathered at a time; with an adapter, which is all that changes, that
+    of its tensors with the base's."""
+    if policy.adapter is None:
+        return sha256_of(policy.tensors(), group)
+    return policy.adapter.sha256(sha256_of(lora.own_tensors(policy.tensors()), group))
 
 
 def sha256_of(state: dict[str, Tensor], group: Ranks) -> str:
@@ -122,7 +141,9 @@ def backward(loss: Tensor, group: Ranks) -> None:
     (loss * group.world if group.world > 1 else loss).backward()
 
 
-def rows(ids: list[Tensor], wanted: list[Tensor], members: list[int], limit: int, group: Ranks) -> list[tuple[pack.Row, bool]]:
+def rows(
+    ids: list[Tensor], wanted: list[Tensor], members: list[int], limit: int, group: Ranks, routes: list[Tensor] | None = None
+) -> list[tuple[pack.Row, bool]]:
     """This rank's rows of the members, at most `limit` tokens each, and whether each counts.
 
     Ranks make equally many passes, since every pass is a collective: one with fewer rows repeats a short sequence that
@@ -131,19 +152,21 @@ def rows(ids: list[Tensor], wanted: list[Tensor], members: list[int], limit: int
     shares = ranks.assign([len(ids[i]) for i in members], group.world)
     plans = [pack.plan([len(ids[members[k]]) for k in share], limit) for share in shares]
     share = shares[group.rank]
-    out = [(pack.build(ids, wanted, [members[share[k]] for k in part]), True) for part in plans[group.rank]]
+    out = [(pack.build(ids, wanted, [members[share[k]] for k in part], routes), True) for part in plans[group.rank]]
     short = max(len(p) for p in plans) - len(out)
     if short:
-        filler = pack.build(ids, wanted, [min(members, key=lambda i: (len(ids[i]), i))])
+        filler = pack.build(ids, wanted, [min(members, key=lambda i: (len(ids[i]), i))], routes)
         out += [(filler, False)] * short
     return [(row.to(group.device), counts) for row, counts in out]
 
 
-def evaluate(policy, ids: list[Tensor], wanted: list[Tensor], limit: int, temperature: float, group: Ranks, value=False):
+def evaluate(
+    policy, ids: list[Tensor], wanted: list[Tensor], limit: int, temperature: float, group: Ranks, value=False, routes=None
+):
     """[K_i] float32 on the CPU for each sequence, without gradient: logprob, or value, of its wanted tokens."""
     known: dict[int, Tensor] = {}
     with torch.no_grad():
-        for row, counts in rows(ids, wanted, list(range(len(ids))), limit, group) if ids else ():
+        for row, counts in rows(ids, wanted, list(range(len(ids))), limit, group, routes) if ids else ():
             logprob, _, values = policy(row, temperature, value="only" if value else "")
             read = values if value else logprob
             if counts:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from milepost_trainer import batch, critic, loss, model, optim, pack, policy
+from milepost_trainer import batch, critic, lora, loss, model, optim, pack, policy
 from milepost_trainer.errors import TrainerError, invalid
 from milepost_trainer.options import PLAIN, Options
 from milepost_trainer.ranks import Ranks
@@ -101,7 +101,7 @@ class Trainer:
     def __init__(self, group: Ranks | None = None):
         self.ranks = group or Ranks()
         self.policy: policy.Policy | None = None
-        self.reference: policy.Policy | None = None
+        self.reference: policy.Policy | lora.Base | None = None
         self.tokenizer = None
         self.tokenizer_files: dict[str, bytes] = {}
         self.optimizer = None  # of the policy; its state is empty before the first step
@@ -125,8 +125,8 @@ class Trainer:
         """Starts from a model directory. recompute: activation checkpointing, less memory for a third more arithmetic."""
         if dtype not in model.DTYPES:
             raise invalid(f"dtype is {dtype!r}; allowed: {', '.join(model.DTYPES)}")
-        loaded, placed = self._load(path, value_head, recompute)
-        self.reference = self.load_reference(reference, loaded.model)
+        loaded, placed = self.load_model(path, value_head, recompute, options, seed)
+        self.reference = self.load_reference(reference, placed)
         self.adopt(loaded, placed, dtype, seed)
         torch.manual_seed(seed)
 
@@ -136,25 +136,30 @@ class Trainer:
         self.dtype, self.seed, self.updates, self.batch_ids = dtype, seed, 0, []
         self.fresh_optimizer()
 
-    def _load(self, path: str, value_head: bool = False, recompute: bool = False) -> tuple[model.Loaded, policy.Policy]:
+    def load_model(self, path, value_head=False, recompute=False, options: Options = PLAIN, seed=0):
         """Reads a model directory; with several ranks the first alone reads weights, and the others get their shards."""
         group, weights = self.ranks, None
         with group.together():
-            loaded = model.load(path) if group.first else model.skeleton(path)
+            loaded = model.load(path, options.lora, seed) if group.first else model.skeleton(path, options.lora)
             if group.world > 1 and group.first:
                 weights = loaded.model.state_dict()
-                loaded = model.skeleton(path)
-        return loaded, policy.place(policy.Policy(loaded.model, value_head, recompute), group, weights)
+                loaded = model.skeleton(path, options.lora)
+        placed = policy.place(policy.Policy(loaded.model, value_head, recompute), group, weights)
+        if loaded.adapter is not None:
+            base = policy.sha256_of(lora.base_tensors(placed.tensors()), group)
+            placed.adapter = lora.Adapter(loaded.adapter, os.path.abspath(path), base)
+        return loaded, placed
 
-    def load_reference(self, path: str, net) -> policy.Policy | None:
-        """The model of a directory, without gradient, for the KL to it; None where the path is empty."""
+    def load_reference(self, path: str, placed: policy.Policy) -> policy.Policy | lora.Base | None:
+        """The model of a directory, without gradient, for the KL to it; None where the path is empty. Below an adapter it is
+        there already."""
         if not path:
             return None
-        loaded, reference = self._load(path)
-        if loaded.model.config.vocab_size != net.config.vocab_size:
-            raise invalid(
-                f"reference {path} has vocabulary {loaded.model.config.vocab_size}; allowed: {net.config.vocab_size}, the model's"
-            )
+        if placed.adapter is not None and os.path.realpath(path) == os.path.realpath(placed.adapter.base):
+            return lora.Base(placed)
+        loaded, reference = self.load_model(path)
+        if (found := loaded.model.config.vocab_size) != (wanted := placed.net.config.vocab_size):
+            raise invalid(f"reference {path} has vocabulary {found}; allowed: {wanted}, the model's")
         return reference.requires_grad_(False)
 
     def fresh_optimizer(self) -> None:
@@ -340,11 +345,11 @@ class Trainer:
     def snapshot(self) -> Callable[[], None]:
         """Copies weights and optimizer state; the result puts them back. An update of a single step needs none: it changes
         weights in its last act only, and `forget_gradients` undoes what came before."""
-        weights, state = copy_state(self.policy.state_dict()), copy_state(self.optimizer.state_dict())
+        weights, state = copy_state(self.policy.trained()), copy_state(self.optimizer.state_dict())
 
         def undo():
             self.forget_gradients()
-            self.policy.load_state_dict(weights)
+            self.policy.load_state_dict(weights, strict=False)  # what is frozen is not in it
             self.fresh_optimizer()
             self.optimizer.load_state_dict(state)
 
