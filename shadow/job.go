@@ -177,23 +177,8 @@ func (w *Worker) prepare(ctx context.Context, req *wireRequest) (*milepost.Task,
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range req.Delta {
-		if c.Deleted || w.blobs.Has(c.Blob) {
-			continue
-		}
-		data, ok := req.Blobs[c.Blob]
-		if !ok {
-			if data, err = messages.Download(ctx, w.objects(), messages.BlobObject(c.Blob)); err != nil {
-				return nil, err
-			}
-		}
-		got, err := w.blobs.Put(data)
-		if err != nil {
-			return nil, err
-		}
-		if got != c.Blob {
-			return nil, milepost.E("shadow: probe", milepost.KindCorrupt, "blob %s of %s came with the bytes of %s", c.Blob, c.Path, got)
-		}
+	if err := messages.UnpackBlobs(ctx, w.blobs, req.Delta, req.Blobs, w.objects()); err != nil {
+		return nil, err
 	}
 	return task, w.bases.Have(ctx, req.Run, task)
 }

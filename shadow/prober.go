@@ -13,11 +13,6 @@ import (
 	"github.com/milepost-rl/milepost/internal/messages"
 )
 
-// BlobGetter gives the bytes of a blob by its git id; repo.Blobs is one.
-type BlobGetter interface {
-	Get(hash string) ([]byte, error)
-}
-
 // Prober is the orchestrator's side of shadow probing. It is safe for concurrent use.
 //
 // Invariants:
@@ -33,7 +28,7 @@ type Prober struct {
 	nc    *nats.Conn
 	js    jetstream.JetStream
 	objs  *messages.Objects
-	blobs BlobGetter
+	blobs messages.BlobGetter
 	opts  proberOptions
 
 	mu       sync.Mutex
@@ -92,7 +87,7 @@ func WithClock(now func() time.Time) ProberOption { return func(o *proberOptions
 // NewProber connects the run to the streams, takes it over from older epochs and opens the result cache. ctx bounds the
 // set-up only; Close ends the prober. nc stays the caller's. Errors: KindInvalid, KindConflict where a newer epoch owns
 // the run, KindUnavailable.
-func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs BlobGetter, options ...ProberOption) (*Prober, error) {
+func NewProber(ctx context.Context, nc *nats.Conn, cfg ProberConfig, blobs messages.BlobGetter, options ...ProberOption) (*Prober, error) {
 	const op = "shadow: new prober"
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package shadow
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -172,27 +171,12 @@ func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg
 	} else if err := p.store(ctx, messages.TaskObject(f.print.sum), f.print.body, attempt); err != nil {
 		return nil, err
 	}
-	// Blobs go inline while they fit, counted as base64; the rest, and the large, go through the store.
-	room := min(p.cfg.InlineLimit, limit/2)
-	for _, c := range f.req.Delta {
-		if c.Deleted || w.Blobs[c.Blob] != nil {
-			continue
-		}
-		data, err := p.blobs.Get(c.Blob)
-		if err != nil {
-			return nil, fmt.Errorf("%s of request %s: %w", c.Path, f.req.ID, err)
-		}
-		if cost := len(data)*4/3 + 64; cost <= room && len(data) > 0 {
-			room -= cost
-			if w.Blobs == nil {
-				w.Blobs = map[string][]byte{}
-			}
-			w.Blobs[c.Blob] = data
-			continue
-		}
-		if err := p.store(ctx, messages.BlobObject(c.Blob), data, attempt); err != nil {
-			return nil, err
-		}
+	var err error
+	w.Blobs, err = messages.PackBlobs(p.blobs, f.req.Delta, min(p.cfg.InlineLimit, limit/2), func(object string, data []byte) error {
+		return p.store(ctx, object, data, attempt)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", f.req.ID, err)
 	}
 	m, err := messages.Encode(p.names.probe(f.req.Kind), w)
 	if err == nil && len(m.Data) > limit {
@@ -202,7 +186,7 @@ func (p *Prober) message(ctx context.Context, f *flight, attempt int) (*nats.Msg
 	return m, err
 }
 
-func (p *Prober) store(ctx context.Context, object string, data json.RawMessage, attempt int) error {
+func (p *Prober) store(ctx context.Context, object string, data []byte, attempt int) error {
 	if attempt > 1 {
 		p.objs.Forget(object)
 	}

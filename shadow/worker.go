@@ -27,12 +27,6 @@ type TestRunner interface {
 	Run(ctx context.Context, task *milepost.Task, tree string, delta []milepost.TreeChange) (Outcome, error)
 }
 
-// BlobStore takes the blobs of a request for the runner to find; repo.Blobs is one, and the runner must read the same.
-type BlobStore interface {
-	Has(hash string) bool
-	Put(data []byte) (hash string, err error)
-}
-
 // Worker serves probe requests of all runs on a server. Run may be called once.
 //
 // Invariants:
@@ -51,7 +45,7 @@ type Worker struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	runner TestRunner
-	blobs  BlobStore
+	blobs  messages.BlobStore
 	bases  *messages.BaseFetcher
 	onErr  func(error)
 	ready  func(context.Context) error // nil where nobody knows
@@ -90,8 +84,8 @@ func WithReadiness(f func(context.Context) error) WorkerOption {
 // WithWorkerErrors reports failures that the worker survives. f must not block.
 func WithWorkerErrors(f func(error)) WorkerOption { return func(w *Worker) { w.onErr = f } }
 
-// NewWorker prepares a worker on nc, which stays the caller's. ctx bounds the set-up. Errors: KindInvalid, KindUnavailable.
-func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner TestRunner, blobs BlobStore, options ...WorkerOption) (*Worker, error) {
+// NewWorker prepares a worker on nc, which stays the caller's; runner must read the blobs that the worker puts into blobs. ctx bounds the set-up. Errors: KindInvalid, KindUnavailable.
+func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner TestRunner, blobs messages.BlobStore, options ...WorkerOption) (*Worker, error) {
 	const op = "shadow: new worker"
 	if err := cfg.Validate(); err != nil {
 		return nil, err
