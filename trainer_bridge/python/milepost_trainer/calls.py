@@ -7,7 +7,7 @@ on none, and the state is then as before; any other exception may have left rank
 import logging
 from collections.abc import Callable
 
-from milepost_trainer import checkpoint, sft
+from milepost_trainer import checkpoint, sft, transfer
 from milepost_trainer.errors import TrainerError
 from milepost_trainer.ranks import Ranks
 from milepost_trainer.trainer import Trainer
@@ -30,6 +30,7 @@ OPERATIONS: dict[str, Callable] = {
     "save": lambda t, path: (checkpoint.save(t, path), t.info())[1],
     "load": lambda t, **fields: (checkpoint.load(t, **fields), t.info())[1],
     "export": checkpoint.export,
+    "transfer": transfer.send,
 }
 
 

@@ -18,7 +18,7 @@ import grpc
 import torch
 import transformers
 
-from milepost_trainer import calls, critic, lora, loss, model, optim, sft
+from milepost_trainer import calls, critic, lora, loss, model, optim, sft, transfer
 from milepost_trainer.errors import TrainerError, as_trainer_error
 from milepost_trainer.options import Options
 from milepost_trainer.pb import schema
@@ -91,6 +91,7 @@ def options(m: pb.Options) -> Options:
 class Service(rpc.TrainerServicer):
     def __init__(self, group: Ranks | None = None):
         self.trainer = Trainer(group)
+        self.links = transfer.Links(self.trainer.ranks.device)
         self.broken = False  # the ranks may disagree
         self.worker = futures.ThreadPoolExecutor(1, thread_name_prefix="trainer")
         self.stopping = threading.Event()
@@ -218,6 +219,27 @@ class Service(rpc.TrainerServicer):
             return pb.ExportReply(weights_sha256=digest, bytes=size)
 
         return self.call("export", context, work)
+
+    def TransferOpen(self, request, context):
+        try:
+            return pb.TransferOpenReply(**self.links.open(**plain(request)))
+        except Exception as e:
+            abort(context, "transfer open", e)
+
+    def TransferPlan(self, request, context):
+        def work():
+            plan = transfer.plan(self.trainer, request.dir)
+            return pb.TransferPlanReply(tensors=[pb.TransferTensor(**t) for t in plan["tensors"]], sha256=plan["sha256"])
+
+        return self.call("transfer plan", context, work)
+
+    def TransferSend(self, request, context):
+        def work():
+            fields = {"path": request.dir, "plan_sha256": request.plan_sha256}
+            link = self.links.get(request.link)
+            return pb.TransferSendReply(**calls.run(self.trainer, "transfer", fields, link=link, alive=context.is_active))
+
+        return self.call("transfer", context, work)
 
     def Health(self, request, context):
         busy = self.busy
