@@ -72,6 +72,7 @@ func Load(name string, overrides []string) (Run, error) {
 	if err := c.Validate(); err != nil {
 		return c, locate(c, set, err)
 	}
+	c.Server.Routes, c.Policy.Token.Routes = c.Trainer.RoutingReplay, c.Trainer.RoutingReplay
 	return c, nil
 }
 

@@ -94,6 +94,11 @@ type Trainer struct {
 	Ranks     int    `yaml:"ranks"`     // processes that share the model (FSDP2), started by torchrun on this machine; each takes a GPU where there are any
 	Recompute bool   `yaml:"recompute"` // activation checkpointing: less memory for about a third more arithmetic
 
+	// RoutingReplay trains a mixture of experts on the experts that the sampler chose for each token (R3, arXiv 2510.11370).
+	// The server is asked for them (--enable-return-routed-experts; one's own server needs the flag), training episodes
+	// grow by layers x experts-a-token bytes a token, and a model without experts is refused.
+	RoutingReplay bool `yaml:"routing_replay"`
+
 	// FreshValueHead gives a checkpoint without a value head a new one instead of refusing it. Whether there is a value
 	// head is credit.estimator's to say (ppo_gae has one).
 	FreshValueHead bool `yaml:"fresh_value_head"`
@@ -187,6 +192,8 @@ func (c Run) agree() error {
 		return milepost.E(op, milepost.KindInvalid, "weights.in_flight is refuse and schedule.mode async, in which requests are always under way; allowed: recompute")
 	case c.Yarn.On() && c.Server.MaxModelLen > c.Yarn.Context():
 		return milepost.E(op, milepost.KindInvalid, "server.max_model_len is %d; yarn stretches %d tokens by %g, which allows %d", c.Server.MaxModelLen, c.Yarn.Original, c.Yarn.Factor, c.Yarn.Context())
+	case c.Trainer.RoutingReplay && !c.Server.PrefixCache && len(c.Server.URLs) == 0:
+		return milepost.E(op, milepost.KindInvalid, "trainer.routing_replay is true and server.prefix_cache false, without which vLLM returns no routes; allowed: true")
 	case c.Update.Loss.KL != "none" && c.Trainer.Reference == "":
 		return milepost.E(op, milepost.KindInvalid, "update.loss.kl is %s, which needs trainer.reference", c.Update.Loss.KL)
 	case c.Trainer.FreshValueHead && !credit.NeedsValues(c.Credit.Estimator):

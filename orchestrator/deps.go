@@ -37,6 +37,8 @@ type Row struct {
 
 	Values  []float32 // a value head's before the update, 0 where not trained; nil where the estimator needs no values
 	Returns []float32 // what the value head learns; nil where Values is nil
+
+	Routes *milepost.Routes // experts of the first tokens; nil where the run does not replay them
 }
 
 // Learner is the trainer.

@@ -246,7 +246,7 @@ func episodeRows(ep *milepost.Episode, c milepost.EpisodeCredit, tokens *credit.
 	k := 0 // trained tokens so far
 	for _, s := range ep.Samples {
 		row := Row{
-			Episode: ep.ID, Tokens: s.Tokens, Logprobs: s.Logprobs, Versions: s.Versions,
+			Episode: ep.ID, Tokens: s.Tokens, Logprobs: s.Logprobs, Versions: s.Versions, Routes: s.Routes,
 			Mask: make([]bool, len(s.Tokens)), Advantages: make([]float32, len(s.Tokens)),
 		}
 		if tokens != nil {

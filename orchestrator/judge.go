@@ -65,6 +65,11 @@ func (r *Runner) keep(c completion) error {
 		if c.episode.Status == milepost.EpisodeCancelled && b.ended[c.episode.ID] != nil {
 			return nil // a crash came between storing and journaling it; what is there has its tokens
 		}
+		if c.command.Episode.Purpose != PurposeTrain {
+			for i := range c.episode.Samples {
+				c.episode.Samples[i].Routes = nil // they are large, and nothing trains on an evaluation
+			}
+		}
 		records = []EpisodeRecord{{Episode: c.episode, Purpose: c.command.Episode.Purpose}}
 	}
 	if len(records) == 0 {

@@ -8,11 +8,12 @@ import (
 
 // Options are the choices that [Client.Init] and [Client.Load] share; the zero value is the plain trainer.
 type Options struct {
-	Lora LoraConfig
+	Lora          LoraConfig
+	RoutingReplay bool // a mixture of experts trains on the routes of its batches; the rule is in milepost_trainer/routing.py
 }
 
 func (o Options) proto() *trainerpb.Options {
-	return &trainerpb.Options{Lora: o.Lora.proto()}
+	return &trainerpb.Options{Lora: o.Lora.proto(), RoutingReplay: o.RoutingReplay}
 }
 
 // LoraConfig is a low-rank adapter; the rule is in milepost_trainer/lora.py.

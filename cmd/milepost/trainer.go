@@ -235,11 +235,16 @@ func (t *trainer) Load(ctx context.Context, dir string) error {
 	dir = absolute(dir)
 	head := credit.NeedsValues(t.cfg.Credit.Estimator)
 	if _, err := os.Stat(filepath.Join(dir, "COMMIT")); err == nil {
-		_, err := t.Client.Load(ctx, trainerbridge.LoadRequest{Dir: dir, Reference: t.cfg.Trainer.Reference, ValueHead: head, FreshValueHead: t.cfg.Trainer.FreshValueHead, Recompute: t.cfg.Trainer.Recompute})
+		_, err := t.Client.Load(ctx, trainerbridge.LoadRequest{Dir: dir, Reference: t.cfg.Trainer.Reference, ValueHead: head, FreshValueHead: t.cfg.Trainer.FreshValueHead, Recompute: t.cfg.Trainer.Recompute, Options: t.options()})
 		return err
 	}
-	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed, ValueHead: head, Recompute: t.cfg.Trainer.Recompute})
+	_, err := t.Client.Init(ctx, trainerbridge.InitRequest{Model: dir, Reference: t.cfg.Trainer.Reference, DType: t.cfg.Trainer.DType, Seed: t.cfg.Run.Seed, ValueHead: head, Recompute: t.cfg.Trainer.Recompute, Options: t.options()})
 	return err
+}
+
+// options are the choices that Init and Load share.
+func (t *trainer) options() trainerbridge.Options {
+	return trainerbridge.Options{RoutingReplay: t.cfg.Trainer.RoutingReplay}
 }
 
 // absolute is for paths that another process is told; the working directory exists.

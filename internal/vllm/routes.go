@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 
@@ -14,6 +17,31 @@ import (
 // FlagRoutes makes a server answer with the experts that each token was routed to; it needs prefix caching and a mixture of
 // experts.
 const FlagRoutes = "--enable-return-routed-experts"
+
+// checkExperts fails with KindInvalid where the model in dir has no experts that could be routed to.
+func checkExperts(op, dir string) error {
+	path := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return milepost.Wrap(op, milepost.KindNotFound, err)
+	}
+	type counts struct {
+		A int `json:"num_experts"`
+		B int `json:"num_local_experts"`
+		C int `json:"n_routed_experts"`
+	}
+	var config struct {
+		counts
+		Text counts `json:"text_config"`
+	}
+	if err := json.Unmarshal(data, &config); err != nil {
+		return milepost.E(op, milepost.KindCorrupt, "%s: %w", path, err)
+	}
+	if max(config.A, config.B, config.C, config.Text.A, config.Text.B, config.Text.C) < 1 {
+		return milepost.E(op, milepost.KindInvalid, "trainer.routing_replay is true, and %s names no experts (num_experts, num_local_experts or n_routed_experts); allowed: false for a model that is no mixture of experts", path)
+	}
+	return nil
+}
 
 // decodeRoutes reads the experts of an answer, a NumPy array file of [tokens][layers][top_k] in base64, and checks that they
 // are those of want tokens.

@@ -30,6 +30,7 @@ type ServerConfig struct {
 	Eager          bool              `yaml:"eager"`           // no graph capture or compilation; what a CPU needs
 	KVCacheGB      int               `yaml:"kv_cache_gb"`     // CPU only: size of the KV cache; 0 = vLLM's default
 	PrefixCache    bool              `yaml:"prefix_cache"`    // reuse the keys and values of common prefixes
+	Routes         bool              `yaml:"-"`               // return the experts of each token; set by trainer.routing_replay
 	Args           []string          `yaml:"args"`            // further flags, last
 	Env            map[string]string `yaml:"env"`             // further environment
 }
@@ -49,6 +50,7 @@ var owned = map[string]string{
 	"--model": "model", "--served-model-name": "name", "--host": "host", "--port": "port", "--max-model-len": "max_model_len",
 	"--dtype": "dtype", "--enforce-eager": "eager", "--max-num-seqs": "max_sequences", "--tensor-parallel-size": "tensor_parallel", "-tp": "tensor_parallel",
 	"--logprobs-mode": "nothing: processed_logprobs is what was sampled from", "--generation-config": "nothing: the model's own sampling defaults must not leak in",
+	FlagRoutes: "trainer.routing_replay",
 }
 
 // Validate checks every field but the existence of the model; CheckModel does that.
@@ -102,6 +104,9 @@ func (c ServerConfig) CheckModel() error {
 			return milepost.E(op, milepost.KindNotFound, "model directory %s has no %s", c.Model, pattern)
 		}
 	}
+	if c.Routes {
+		return checkExperts(op, c.Model)
+	}
 	return nil
 }
 
@@ -136,6 +141,9 @@ func (c ServerConfig) Argv(environment string) []string {
 	}
 	if !c.PrefixCache {
 		argv = append(argv, "--no-enable-prefix-caching")
+	}
+	if c.Routes {
+		argv = append(argv, FlagRoutes)
 	}
 	return append(argv, c.Args...)
 }
