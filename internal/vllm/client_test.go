@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -210,6 +211,8 @@ func TestServerCommand(t *testing.T) {
 	}
 	for want, change := range map[string]func(*ServerConfig){
 		`dtype "auto"`:        func(c *ServerConfig) { c.DType = "auto" },
+		"replicas is -1":      func(c *ServerConfig) { c.Replicas = -1 },
+		"above 65535":         func(c *ServerConfig) { c.Replicas, c.Port = 2, 65535 },
 		"port is 70000":       func(c *ServerConfig) { c.Port = 70000 },
 		"max_model_len is 1;": func(c *ServerConfig) { c.MaxModelLen = 1 },
 		"urls[0]":             func(c *ServerConfig) { c.URLs = []string{"x"} },
@@ -223,6 +226,38 @@ func TestServerCommand(t *testing.T) {
 		if err := c.Validate(); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want KindInvalid with %q", err, want)
 		}
+	}
+}
+
+func TestReplica(t *testing.T) {
+	cpu := DefaultServerConfig()
+	cpu.Replicas, cpu.Port, cpu.Env = 2, 8000, map[string]string{"X": "1"}
+	gpu := cpu
+	gpu.Command, gpu.TensorParallel = []string{"vllm", "serve"}, 2
+	own := gpu
+	own.Env = map[string]string{"CUDA_VISIBLE_DEVICES": "6,7"}
+	one := cpu
+	one.Replicas = 1
+	for _, c := range []struct {
+		cfg     ServerConfig
+		cores   int
+		visible string
+		want    map[string]string
+	}{
+		{cpu, 8, "", map[string]string{"OMP_NUM_THREADS": "4", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "X": "1"}},
+		{cpu, 1, "", map[string]string{"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "X": "1"}},
+		{gpu, 8, "", map[string]string{"CUDA_VISIBLE_DEVICES": "2,3", "X": "1"}},
+		{gpu, 8, "7,5,3,1", map[string]string{"CUDA_VISIBLE_DEVICES": "3,1", "X": "1"}},
+		{own, 8, "0", own.Env},
+		{one, 8, "0", map[string]string{"X": "1"}},
+	} {
+		got, err := c.cfg.Replica(1, c.cores, c.visible)
+		if err != nil || got.Port != 8001 || got.Replicas != 1 || !maps.Equal(got.Env, c.want) {
+			t.Errorf("replica 1 of %+v: port %d, environment %v, %v; want %v", c, got.Port, got.Env, err, c.want)
+		}
+	}
+	if _, err := gpu.Replica(0, 8, "0,1"); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "2 replicas of tensor_parallel 2 need 4") {
+		t.Errorf("too few devices: %v", err)
 	}
 }
 
