@@ -27,10 +27,11 @@ type Config struct {
 
 // Client speaks to one vLLM server. It is safe for concurrent use.
 type Client struct {
-	url    string
-	model  string
-	apiKey string
-	http   *http.Client
+	url     string
+	model   string
+	adapter *int32 // version of the adapter that model names; nil = model is the server's own, whose versions it tells
+	apiKey  string
+	http    *http.Client
 }
 
 // New checks the address and returns a client; it does not contact the server.

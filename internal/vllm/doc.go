@@ -6,6 +6,7 @@
 //   - routes.go: the experts that a mixture chose for each token
 //   - render.go: messages to token ids, text to token ids and back
 //   - weights.go: pause, reload, prefix cache, version, resume
+//   - lora.go: adapters: loading, naming one in requests, the flags of a server that takes them
 //   - metrics.go: health and /metrics
 //
 // It speaks to one server, never retries and keeps no state: pooling, retries and circuits are rollout/policy's. A new

@@ -135,7 +135,7 @@ func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p
 		} `json:"choices"`
 	}
 	if err := c.do(ctx, request{op: op, method: http.MethodPost, path: "/inference/v1/generate", session: session, in: in, out: &out}); err != nil {
-		return nil, err
+		return nil, c.missing(op, err)
 	}
 	if len(out.Choices) != 1 {
 		return nil, milepost.E(op, milepost.KindCorrupt, "%s: %d choices in the answer, want 1", c.url, len(out.Choices))
@@ -148,14 +148,16 @@ func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p
 	for _, t := range choice.Logprobs.Content {
 		g.Logprobs = append(g.Logprobs, t.Logprob)
 	}
-	var err error
-	if g.Versions, err = spread(op, c.url, choice.Versions, len(g.IDs)); err != nil {
-		return nil, err
+	if !c.own(g) {
+		var err error
+		if g.Versions, err = spread(op, c.url, choice.Versions, len(g.IDs)); err != nil {
+			return nil, err
+		}
+		g.Newest = slices.Max(append(g.Versions, 0))
 	}
 	if err := p.routes(op, c.url, choice.Routes, len(prompt), g); err != nil {
 		return nil, err
 	}
-	g.Newest = slices.Max(append(g.Versions, 0))
 	return g, g.conform(op, c.url)
 }
 
@@ -186,7 +188,7 @@ func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p
 		} `json:"choices"`
 	}
 	if err := c.do(ctx, request{op: op, method: http.MethodPost, path: "/v1/completions", session: session, in: in, out: &out}); err != nil {
-		return nil, err
+		return nil, c.missing(op, err)
 	}
 	after, err := c.Version(ctx)
 	if err != nil {
@@ -200,9 +202,11 @@ func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p
 		return nil, milepost.E(op, milepost.KindUnavailable, "%s: the server aborted the request", c.url)
 	}
 	g := &Generation{IDs: choice.TokenIDs, Text: choice.Text, Finish: choice.Finish, Logprobs: choice.Logprobs.TokenLogprobs, Newest: max(before, after)}
-	g.Versions = make([]int32, len(g.IDs))
-	for i := range g.Versions {
-		g.Versions[i] = min(before, after)
+	if !c.own(g) {
+		g.Versions = make([]int32, len(g.IDs))
+		for i := range g.Versions {
+			g.Versions[i] = min(before, after)
+		}
 	}
 	if err := p.routes(op, c.url, choice.Routes, len(prompt), g); err != nil {
 		return nil, err
