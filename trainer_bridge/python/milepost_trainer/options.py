@@ -14,10 +14,10 @@ class Options:
     lora: LoraConfig | None = None  # None = every weight is trained
     kernels: str = ""
     context_parallel: int = 0  # ranks a sequence; 0 and 1 = whole sequences
-    routing_replay: bool = False
+    routing_replay: bool = False  # the routers of a mixture of experts take the choices of the batch (routing.py)
 
     def __post_init__(self):
-        for name, unset in (("kernels", ("",)), ("context_parallel", (0, 1)), ("routing_replay", (False,))):
+        for name, unset in (("kernels", ("",)), ("context_parallel", (0, 1))):
             if (value := getattr(self, name)) not in unset:
                 raise invalid(f"{name} is {value!r}; allowed: {unset[0]!r}")
 

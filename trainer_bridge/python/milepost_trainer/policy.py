@@ -20,21 +20,23 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from milepost_trainer import critic, lora, pack, ranks
+from milepost_trainer import critic, lora, pack, ranks, routing
 from milepost_trainer.ranks import Ranks
 
 PREFIX, HEAD = "net.", "head."  # of the causal model's names, and the value head's, in the policy's
 
 
 class Policy(nn.Module):
-    """A causal model, with a value head where one is wanted. recompute: activation checkpointing."""
+    """A causal model, with a value head where one is wanted. recompute: activation checkpointing. routing_replay: rows may
+    bring the experts of their tokens."""
 
-    def __init__(self, net: nn.Module, value_head: bool = False, recompute: bool = False):
+    def __init__(self, net: nn.Module, value_head: bool = False, recompute: bool = False, routing_replay: bool = False):
         super().__init__()
         self.net = net
         self.head = critic.ValueHead(net.config.hidden_size) if value_head else None
         self.sharded = False
         self.adapter: lora.Adapter | None = None  # where the net has one; the weights below it are frozen
+        self.replay = routing.Replay(net) if routing_replay else None  # before recompute, which passes routes on
         if recompute:
             recompute_layers(net)
 

@@ -28,110 +28,58 @@ UNKNOWN = -1  # in place of an expert: the router chooses
 
 
 class Replay:
-    """The routers of a causal model, and how often the record differed from what they would have chosen."""
+    """The routers of a causal model, which from here on take the routes of a row where it has any."""
 
     def __init__(self, net: nn.Module):
-        self.routers: dict[int, nn.Module] = {}
+        self.routers: dict[int, nn.Module] = {}  # by layer
         for index, layer in enumerate(net.model.layers):
             if (router := router_of(layer)) is not None:
                 self.routers[index] = router
-                router.forward = functools.partial(self._choose, router, router.forward)
-                layer.forward = functools.partial(_with_routes, router, index, layer.forward)
+                router.forward = functools.partial(_choose, router, router.forward)
+                layer.forward = functools.partial(_pass_on, router, index, layer.forward)
         if not self.routers:
-            raise invalid(
-                f"routing_replay is on, but {type(net).__name__} has no routed experts; allowed: a mixture of experts, or off"
-            )
+            what = f"routing_replay is on, and {type(net).__name__} has no experts to choose from"
+            raise invalid(f"{what}; allowed: a mixture of experts, or routing_replay off")
         some = next(iter(self.routers.values()))
         self.layers, self.top_k, self.experts = len(net.model.layers), some.top_k, some.num_experts
-        self.choices = 0  # replayed, a token and layer each
-        self.changed: Tensor | int = 0  # of them, other experts than the router's own
 
-    def _choose(self, router, forward, hidden, *args, **kwargs):
-        routes = getattr(router, "routes", None)  # [L, K] int64 or None
-        if routes is None:
-            return forward(hidden, *args, **kwargs)
-        choice = _Choice(routes, router.num_experts)
-        with choice:
-            out = forward(hidden, *args, **kwargs)
-        if choice.own is None or choice.times != 1:
-            raise TrainerError(
-                "internal",
-                f"{type(router).__name__} chose its experts {choice.times} times by torch.topk; routing_replay needs once",
-            )
-        self._count(choice)
-        return out
-
-    @torch.no_grad()
-    def _count(self, choice: "_Choice") -> None:
-        known = choice.routes[:, 0] != UNKNOWN
-        same = (choice.own[:, :, None] == choice.routes[:, None, :]).any(-1).all(-1)
-        self.choices += int(known.sum())
-        self.changed = self.changed + (known & ~same).sum()
-
-    def counted(self) -> tuple[float, float]:
-        """Choices replayed and changed since the last call."""
-        out = float(self.choices), float(self.changed)
-        self.choices, self.changed = 0, 0
-        return out
+    def changed(self) -> int:
+        """Choices, a token and layer each, of the last pass with routes that the routers would have made differently."""
+        return int(sum(router.changed for router in self.routers.values()))
 
     def check(self, sequences: list) -> None:
-        """Raises where the routes of a batch (batch.Sequence) are not this model's."""
+        """Raises where the routes of a batch (list of batch.Sequence) are not of this model."""
         for i, s in enumerate(sequences):
-            place = f"row {i} (episode {s.episode!r}): routed_experts"
-            if s.routes is None:
-                raise invalid(
-                    f"{place} is missing, which routing_replay needs; allowed: routes of the sampler, or routing_replay off"
-                )
-            if s.routes.shape[1:] != (self.layers, self.top_k):
-                shape = " by ".join(map(str, s.routes.shape[1:]))
-                raise invalid(
-                    f"{place} is for {shape} layers and experts a token; allowed: {self.layers} by {self.top_k}, the model's"
-                )
-            chosen = s.routes[:, list(self.routers)]  # [R, routed layers, K]
-            if len(chosen) and (worst := int(chosen.max())) >= self.experts:
-                raise invalid(f"{place} names expert {worst}; allowed: 0 to {self.experts - 1}")
-            for k in range(1, self.top_k):
-                if (chosen[..., k:] == chosen[..., :-k]).any():
-                    raise invalid(f"{place} names an expert twice for one token and layer; allowed: {self.top_k} different ones")
+            what = self._fault(s.routes)
+            if what:
+                raise invalid(f"row {i} (episode {s.episode!r}): routed_experts {what}")
 
-
-class _Choice(TorchFunctionMode):
-    """While it is active, torch.topk over all experts takes `routes` [L, K], and its own choice where they are UNKNOWN."""
-
-    def __init__(self, routes: Tensor, experts: int):
-        super().__init__()
-        self.routes, self.experts, self.times, self.own = routes, experts, 0, None
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if func is not torch.topk and func is not torch.Tensor.topk:
-            return out
-        scores = args[0] if args else kwargs["input"]
-        if scores.shape[-1] != self.experts or out.indices.shape[-1] != self.routes.shape[-1]:
-            return out  # of groups
-        self.times, self.own = self.times + 1, out.indices
-        indices = torch.where(self.routes == UNKNOWN, out.indices, self.routes)
-        return torch.return_types.topk((scores.gather(-1, indices), indices))
+    def _fault(self, routes: Tensor | None) -> str:
+        if routes is None:
+            return "is missing, which routing_replay needs; allowed: routes of the sampler, or routing_replay off"
+        if routes.shape[1:] != (self.layers, self.top_k):
+            layers, top_k = routes.shape[1:]
+            return f"is of {layers} layers and {top_k} experts a token; allowed: {self.layers} and {self.top_k}, the model's"
+        chosen = routes[:, list(self.routers)]  # [R, layers with experts, K]
+        if len(chosen) and not (int(chosen.min()) >= 0 and int(chosen.max()) < self.experts):
+            return f"names expert {int(chosen.max())}; allowed: 0 to {self.experts - 1}"
+        for apart in range(1, self.top_k):
+            if (chosen[..., apart:] == chosen[..., :-apart]).any():
+                return f"names an expert twice for one token; allowed: {self.top_k} different ones"
+        return ""
 
 
 def router_of(layer: nn.Module) -> nn.Module | None:
     """The router of a decoder layer; None where its feed-forward part is dense."""
     for block in layer.modules():
-        if not hasattr(block, "experts"):
-            continue
-        for m in block.children():
-            weight = getattr(m, "weight", None)
-            if (
-                isinstance(weight, Tensor)
-                and weight.dim() == 2
-                and hasattr(m, "top_k")
-                and weight.shape[0] == getattr(m, "num_experts", 0)
-            ):
+        for m in block.children() if hasattr(block, "experts") else ():
+            weight, experts = getattr(m, "weight", None), getattr(m, "num_experts", None)
+            if hasattr(m, "top_k") and isinstance(weight, Tensor) and weight.dim() == 2 and len(weight) == experts:
                 return m
     return None
 
 
-def _with_routes(router, index, forward, *args, routes: Tensor | None = None, **kwargs):
+def _pass_on(router: nn.Module, index: int, forward, *args, routes: Tensor | None = None, **kwargs):
     """A decoder layer's forward; routes [L, layers, K] reach its router."""
     if routes is None:
         return forward(*args, **kwargs)
@@ -140,6 +88,45 @@ def _with_routes(router, index, forward, *args, routes: Tensor | None = None, **
         return forward(*args, **kwargs)
     finally:
         router.routes = None
+
+
+def _choose(router: nn.Module, forward, *args, **kwargs):
+    """A router's forward."""
+    routes = getattr(router, "routes", None)  # [L, K] int64
+    if routes is None:
+        return forward(*args, **kwargs)
+    with _Choice(routes, router.num_experts) as choice:
+        out = forward(*args, **kwargs)
+    if choice.times != 1:
+        what = f"{type(router).__name__} chose its experts by torch.topk {choice.times} times"
+        raise TrainerError("internal", f"{what}; routing_replay needs a router that does so once")
+    router.changed = choice.changed()
+    return out
+
+
+class _Choice(TorchFunctionMode):
+    """While it is active, torch.topk over all experts takes `routes` [L, K], and its own choice where they are UNKNOWN."""
+
+    def __init__(self, routes: Tensor, experts: int):
+        super().__init__()
+        self.routes, self.experts, self.times = routes, experts, 0
+        self.own: Tensor | None = None  # [L, K]
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func not in (torch.topk, Tensor.topk):
+            return out
+        scores = args[0] if args else kwargs["input"]
+        if scores.shape[-1] != self.experts or out.indices.shape != self.routes.shape:
+            return out  # of groups of experts
+        self.times, self.own = self.times + 1, out.indices
+        indices = torch.where(self.routes == UNKNOWN, out.indices, self.routes)
+        return torch.return_types.topk((scores.gather(-1, indices), indices))
+
+    def changed(self) -> Tensor:
+        """Number of tokens whose recorded experts are not the router's own."""
+        same = (self.own[:, :, None] == self.routes[:, None, :]).any(-1).all(-1)
+        return ((self.routes[:, 0] != UNKNOWN) & ~same).sum()
 
 
 def pad(routes: list[Tensor], lengths: list[int]) -> Tensor:

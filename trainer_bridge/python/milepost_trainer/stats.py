@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from milepost_trainer import loss, pack
+from milepost_trainer import loss, pack, routing
 from milepost_trainer.errors import TrainerError, invalid
 from milepost_trainer.ranks import Ranks
 
@@ -98,6 +98,28 @@ class Stats:
         if len(parts.ratio):
             self.low = min(self.low, parts.ratio.min().item())
             self.high = max(self.high, parts.ratio.max().item())
+
+    def record_routes(self, row: pack.Row, replay: routing.Replay | None) -> None:
+        """Adds a row's replayed routes to the sums; the pass that has just ended was the row's."""
+        if replay is not None:
+            known = int((row.routes[:, 0, 0] != routing.UNKNOWN).sum())
+            for name, n in (
+                ("routed", row.tokens.shape[1]),
+                ("replayed", known),
+                ("choices", known * len(replay.routers)),
+                ("changed", replay.changed()),
+            ):
+                self.sums[name] = self.sums.get(name, 0.0) + n
+
+    def routes(self) -> dict[str, float]:
+        """Figures of the replay; none without."""
+        if "routed" not in self.sums:
+            return {}
+        part = {name: self.sums[name] for name in ("routed", "replayed", "choices", "changed")}
+        return {
+            "routes_replayed": part["replayed"] / max(part["routed"], 1.0),
+            "routes_changed": part["changed"] / max(part["choices"], 1.0),
+        }
 
     def record_gap(self, names: list[str], row: pack.Row, tokens: loss.Tokens) -> None:
         """Keeps the largest gap to the sampler and its place: `names` are those of the sequences. It is that of the start of

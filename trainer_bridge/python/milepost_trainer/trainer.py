@@ -65,6 +65,7 @@ class Prepared:
     reference: list[Tensor] | None = None
     values: list[Tensor] | None = None  # the value head's at the start; with returns, or None where the batch has none
     returns: list[Tensor] | None = None
+    routes: list[Tensor] | None = None  # [R, layers, top_k], R <= T or more: the sampler's experts; None = not replayed
 
     def tokens(self, row: pack.Row, old: Tensor) -> loss.Tokens:
         def cat(streams):
@@ -81,7 +82,7 @@ class Prepared:
         )
 
 
-def prepare(sequences: list[batch.Sequence]) -> Prepared:
+def prepare(sequences: list[batch.Sequence], replay: bool) -> Prepared:
     named = [(f"row {i} (episode {s.episode!r})", s) for i, s in enumerate(sequences) if s.mask.any()]
     trained = [s for _, s in named]
     ends = [int(s.mask.nonzero().max()) + 1 for s in trained]  # nothing after the last trained token matters to it
@@ -94,6 +95,7 @@ def prepare(sequences: list[batch.Sequence]) -> Prepared:
         sampler=[s.logprobs[s.mask] for s in trained],
         values=[s.values[s.mask] for s in trained] if valued else None,
         returns=[s.returns[s.mask] for s in trained] if valued else None,
+        routes=[s.routes for s in trained] if replay else None,
     )
 
 
@@ -144,7 +146,7 @@ class Trainer:
             if group.world > 1 and group.first:
                 weights = loaded.model.state_dict()
                 loaded = model.skeleton(path, options.lora)
-        placed = policy.place(policy.Policy(loaded.model, value_head, recompute), group, weights)
+        placed = policy.place(policy.Policy(loaded.model, value_head, recompute, options.routing_replay), group, weights)
         if loaded.adapter is not None:
             base = policy.sha256_of(lora.base_tensors(placed.tensors()), group)
             placed.adapter = lora.Adapter(loaded.adapter, os.path.abspath(path), base)
@@ -183,7 +185,8 @@ class Trainer:
         l_old comes from the trainer's own forward pass at the start. Where the update is a single optimizer step that
         rejects nothing, that pass and the training pass are the same, and the latter serves for both.
         """
-        net, started = self.require(), time.perf_counter()
+        started = time.perf_counter()
+        self.require()
         if not batch_id:
             raise invalid("batch_id is empty; allowed: an id that is unique in the run")
         if batch_id in self.batch_ids:
@@ -193,10 +196,9 @@ class Trainer:
         if config.loss.kl != "none" and self.reference is None:
             raise invalid(f"loss.kl is {config.loss.kl} but no reference model is loaded; name one in Init, or set kl none")
         with self.ranks.together():
-            sequences = batch.load(path, sha256)
-            batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
+            sequences = self._read(path, sha256)
             self._check_values(sequences)
-            prepared = prepare(sequences)
+            prepared = prepare(sequences, self.policy.replay is not None)
         lr = config.optimizer.lr * optim.schedule("constant", self.updates, 1, config.warmup, 1.0)
         undo = self.snapshot() if config.epochs * config.steps(len(prepared.ids)) > 1 else self.forget_gradients
         try:
@@ -220,6 +222,14 @@ class Trainer:
             "seconds": seconds,
             "tokens_per_second": tokens * config.epochs / seconds,
         }
+
+    def _read(self, path: str, sha256: str) -> list[batch.Sequence]:
+        """A batch that fits the model."""
+        sequences, config = batch.load(path, sha256), self.net.config
+        batch.check_fits(sequences, config.vocab_size, config.max_position_embeddings)
+        if self.policy.replay is not None:
+            self.policy.replay.check(sequences)
+        return sequences
 
     def _check_values(self, sequences: list[batch.Sequence]) -> None:
         """Head and columns go together: neither an untrained head nor returns that nothing learns."""
@@ -248,7 +258,8 @@ class Trainer:
                 norms.append(self._optimizer_step(prepared, members, config, stats, losses, first=epoch == 0))
         stats, steps = stats.merged(self.ranks), max(len(norms), 1)
         losses = dict(zip(losses, self.ranks.sum(*losses.values()), strict=True))
-        return self._value_metrics(prepared, kept, stats, losses["value"] / steps) | {
+        metrics = self._value_metrics(prepared, kept, stats, losses["value"] / steps) | stats.routes()
+        return metrics | {
             "loss": (losses["policy"] + losses["kl"] + config.value.coef * losses["value"]) / steps,
             "policy_loss": losses["policy"] / steps,
             "kl_loss": losses["kl"] / steps,
@@ -284,7 +295,10 @@ class Trainer:
 
     def _frozen(self, net: policy.Policy, prepared: Prepared, config: UpdateConfig) -> list[Tensor]:
         """[K] a sequence: logprobs of the trained tokens without gradient."""
-        return policy.evaluate(net, prepared.ids, prepared.wanted, config.micro_tokens, config.temperature, self.ranks)
+        routes = prepared.routes if net is self.policy else None  # a reference is another policy, with routes of its own
+        return policy.evaluate(
+            net, prepared.ids, prepared.wanted, config.micro_tokens, config.temperature, self.ranks, routes=routes
+        )
 
     def _optimizer_step(self, prepared, members, config, stats: Stats, losses: dict, first: bool) -> float:
         """One optimizer step over `members`; its denominators are those of all of them, whatever the micro-batches and
@@ -292,7 +306,7 @@ class Trainer:
         whole = loss.Denominators(float(sum(len(prepared.advantage[i]) for i in members)), float(len(members)))
         value = "" if self.head is None else "detached" if config.value.detach else "attached"
         total = 0.0
-        for row, counts in policy.rows(prepared.ids, prepared.wanted, members, config.micro_tokens, self.ranks):
+        for row, counts in policy.rows(prepared.ids, prepared.wanted, members, config.micro_tokens, self.ranks, prepared.routes):
             logprob, entropy, values = self.policy(row, config.temperature, entropy=True, value=value)
             old = logprob.detach() if prepared.old is None else torch.cat([prepared.old[i] for i in row.members])
             old = old.to(logprob.device)
@@ -304,6 +318,7 @@ class Trainer:
             policy.backward(share if counts else share * 0.0, self.ranks)
             if not counts:
                 continue
+            stats.record_routes(row, self.policy.replay)
             total += share.item()
             losses["policy"] += parts.policy.item()
             losses["kl"] += parts.kl.item()
@@ -381,18 +396,19 @@ class Trainer:
 
     def values(self, path: str, sha256: str, micro_tokens: int) -> list[Tensor]:
         """[K] float32 a row of the batch file: the head's value at each trained token. Nothing changes."""
-        net = self.require()
+        self.require()
         if self.head is None:
             raise invalid("there is no value head; allowed: Init or Load with value_head")
         if micro_tokens < 1:
             raise invalid(f"micro_tokens is {micro_tokens}; allowed: 1 or more")
         with self.ranks.together():
-            sequences = batch.load(path, sha256)
-            batch.check_fits(sequences, net.config.vocab_size, net.config.max_position_embeddings)
-            prepared = prepare(sequences)
+            sequences = self._read(path, sha256)
+            prepared = prepare(sequences, self.policy.replay is not None)
         out = [torch.zeros(0) for _ in sequences]
         with self.autocast():
-            known = policy.evaluate(self.policy, prepared.ids, prepared.wanted, micro_tokens, 1.0, self.ranks, value=True)
+            known = policy.evaluate(
+                self.policy, prepared.ids, prepared.wanted, micro_tokens, 1.0, self.ranks, value=True, routes=prepared.routes
+            )
         for i, values in zip((i for i, s in enumerate(sequences) if s.mask.any()), known, strict=True):
             out[i] = values
         for i, v in enumerate(out):
