@@ -73,6 +73,7 @@ func Load(name string, overrides []string) (Run, error) {
 		return c, locate(c, set, err)
 	}
 	c.Server.Routes, c.Policy.Token.Routes = c.Trainer.RoutingReplay, c.Trainer.RoutingReplay
+	c.Server.Transfer = c.Weights.ServerBackend()
 	return c, nil
 }
 

@@ -15,9 +15,9 @@ import (
 //go:embed python/envs/*.txt
 var locks embed.FS
 
-// The trainer's own sources travel in the program, so an installed binary needs no checkout.
+// The sources of the trainer and of the vLLM plugin travel in the program, so an installed binary needs no checkout.
 //
-//go:embed python/milepost_trainer/*.py python/milepost_trainer/pb/*.py
+//go:embed python/milepost_trainer/*.py python/milepost_trainer/pb/*.py python/milepost_vllm/*.py python/milepost_vllm-1.dist-info/*
 var sources embed.FS
 
 // The pinned Python environments.
@@ -67,8 +67,8 @@ func Environment(name string) (string, error) {
 	return dir, nil
 }
 
-// PythonPath writes the embedded trainer package below Home, once per content, and returns the directory to put on
-// PYTHONPATH.
+// PythonPath writes the embedded packages, the trainer's and the vLLM plugin's, below Home, once per content, and returns
+// the directory to put on PYTHONPATH of either process.
 func PythonPath() (string, error) {
 	const op = "trainerbridge: unpack trainer"
 	home, err := Home()

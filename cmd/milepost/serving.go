@@ -122,8 +122,11 @@ func (s *serving) service(ctx context.Context, server *vllm.ServerConfig) (*supe
 		return nil, nil
 	}
 	environment := ""
+	var err error
+	if server.Plugins, err = trainerbridge.PythonPath(); err != nil {
+		return nil, err
+	}
 	if len(server.Command) == 0 {
-		var err error
 		if environment, err = trainerbridge.Environment(trainerbridge.EnvServer); err != nil {
 			return nil, err
 		}
@@ -271,11 +274,15 @@ func (s *serving) waitReady(ctx context.Context) error {
 	return s.model.Ready(ctx)
 }
 
-// usePusher makes pushes possible: scorer is the trainer, vocab the size of the model's vocabulary.
-func (s *serving) usePusher(scorer weights.Scorer, vocab int) error {
+// usePusher makes pushes possible by the trainer; vocab is the size of the model's vocabulary.
+func (s *serving) usePusher(trainer weights.Trainer, vocab int) error {
 	cfg := s.cfg.Weights
 	cfg.Canary.Vocab = vocab
-	pusher, err := weights.New(weights.Disk{}, cfg, weights.Deps{Scorer: scorer, Gate: &poolGate{pool: s.pool}})
+	method, err := weights.NewMethod(cfg, trainer)
+	if err != nil {
+		return err
+	}
+	pusher, err := weights.New(method, cfg, weights.Deps{Scorer: trainer, Gate: &poolGate{pool: s.pool}})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // Config says how weights go from the trainer to the servers.
 type Config struct {
 	// Method is how weights reach a server: disk (it reads the exported directory, which it must see under the same
-	// path).
+	// path) or transfer (vLLM's weight-transfer API: the trainer sends them over the network).
 	Method string `yaml:"method"`
 	// Repeats is how often a replica that fails, or whose canary disagrees, is pushed again before it is quarantined. One
 	// that gives no answer in time is quarantined at once.
@@ -40,7 +40,7 @@ const (
 )
 
 // Methods are the allowed values of Config.Method.
-var Methods = []string{MethodDisk}
+var Methods = []string{MethodDisk, MethodTransfer}
 
 // DefaultConfig is every default; Canary.Vocab must be set.
 func DefaultConfig() Config {
@@ -68,4 +68,29 @@ func (c Config) Validate() error {
 		return err
 	}
 	return c.Canary.Validate()
+}
+
+// ServerBackend is the backend of the weight-transfer API that the servers must have, "" for none.
+func (c Config) ServerBackend() string {
+	if c.Method == MethodTransfer {
+		return c.Transfer.Backend
+	}
+	return ""
+}
+
+// Trainer is what methods and the canary need of it; trainer_bridge.Client is one.
+type Trainer interface {
+	Scorer
+	Sender
+}
+
+// NewMethod makes the configured method.
+func NewMethod(cfg Config, trainer Trainer) (Method, error) {
+	switch cfg.Method {
+	case MethodDisk:
+		return Disk{}, nil
+	case MethodTransfer:
+		return NewTransfer(cfg.Transfer, trainer), nil
+	}
+	return nil, milepost.E("weights: new", milepost.KindInvalid, "method %q is not one of: %s", cfg.Method, strings.Join(Methods, ", "))
 }

@@ -16,14 +16,20 @@ var _ Method = Disk{}
 // Name implements [Method].
 func (Disk) Name() string { return MethodDisk }
 
+// Exclusive implements [Method]: servers read side by side.
+func (Disk) Exclusive() bool { return false }
+
 // Check implements [Method].
-func (Disk) Check(w Weights) error {
+func (Disk) Check(w Weights) error { return checkDirectory(w.Dir, "servers") }
+
+// checkDirectory refuses a directory without weights, and one that the others who must see it would look for elsewhere.
+func checkDirectory(dir, who string) error {
 	const op = "weights: push"
-	if !filepath.IsAbs(w.Dir) {
-		return milepost.E(op, milepost.KindInvalid, "directory %q is not absolute; the servers have working directories of their own", w.Dir)
+	if !filepath.IsAbs(dir) {
+		return milepost.E(op, milepost.KindInvalid, "directory %q is not absolute; %s have working directories of their own", dir, who)
 	}
-	if found, _ := filepath.Glob(filepath.Join(w.Dir, "*.safetensors")); len(found) == 0 {
-		return milepost.E(op, milepost.KindNotFound, "directory %s has no *.safetensors", w.Dir)
+	if found, _ := filepath.Glob(filepath.Join(dir, "*.safetensors")); len(found) == 0 {
+		return milepost.E(op, milepost.KindNotFound, "directory %s has no *.safetensors", dir)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type Pusher struct {
 	cfg    Config
 	deps   Deps
 	canary *canary
+	turn   sync.Mutex // held while a server is updated, where the method is exclusive
 
 	mu       sync.Mutex
 	replicas map[string]*replica
@@ -182,6 +183,9 @@ func (p *Pusher) one(ctx context.Context, s *replica, w Weights, r *EndpointRepo
 			gate.Quarantine(r.URL, w.Version, err)
 			return err
 		}
+		// What requests under way sampled of this attempt bears the version that the next one may have approved.
+		gate.Quarantine(r.URL, w.Version, err)
+		gate.Shut(r.URL)
 	}
 }
 
@@ -196,6 +200,10 @@ func (open) Quarantine(string, int32, error) {}
 func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *EndpointReport) (err error) {
 	if err := p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Prepare(ctx, s, w) }); err != nil {
 		return err
+	}
+	if p.method.Exclusive() {
+		p.turn.Lock()
+		defer p.turn.Unlock()
 	}
 	began := p.deps.Now()
 	defer func() {

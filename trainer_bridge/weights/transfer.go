@@ -1,9 +1,16 @@
 package weights
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/vllm"
+	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 )
 
 // TransferConfig says how the trainer and a server find each other, and what goes over the wire.
@@ -43,4 +50,185 @@ func (c TransferConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "buffer_mb is %d; it must be 1 to 65536", c.BufferMB)
 	}
 	return nil
+}
+
+// Sender is the trainer's end of a transfer; trainer_bridge.Client is one.
+type Sender interface {
+	TransferOpen(context.Context, trainerbridge.TransferOffer) (trainerbridge.TransferInvitation, error)
+	TransferPlan(ctx context.Context, dir string) (trainerbridge.TransferPlan, error)
+	TransferSend(ctx context.Context, link int64, dir, planSHA256 string) (int64, error)
+}
+
+// Transfer sends weights from the trainer to a server's workers by vLLM's weight-transfer API. Trainer and replica have
+// a group of their own, which is joined before the first push and again after a failure: either end may have been
+// started anew.
+type Transfer struct {
+	cfg    TransferConfig
+	sender Sender
+
+	mu     sync.Mutex
+	groups map[string]*transferGroup // by the replica's address
+}
+
+// transferGroup is what is known of one replica; only one push to a replica runs at a time.
+type transferGroup struct {
+	link int64
+	used bool // weights went through it
+	plan trainerbridge.TransferPlan
+}
+
+var _ Method = (*Transfer)(nil)
+
+// NewTransfer contacts nobody.
+func NewTransfer(cfg TransferConfig, sender Sender) *Transfer {
+	return &Transfer{cfg: cfg, sender: sender, groups: map[string]*transferGroup{}}
+}
+
+// Name implements [Method].
+func (t *Transfer) Name() string { return MethodTransfer }
+
+// Exclusive implements [Method]: the trainer sends to one replica after the other, over one network card, and the ones
+// whose turn has not come sample rather than stand paused.
+func (t *Transfer) Exclusive() bool { return true }
+
+// Check implements [Method]; the trainer sees dir under the same path.
+func (t *Transfer) Check(w Weights) error { return checkDirectory(w.Dir, "trainer and program") }
+
+// Prepare implements [Method]: it joins the group where there is none, and asks for the plan.
+func (t *Transfer) Prepare(ctx context.Context, server *vllm.Client, w Weights) error {
+	g := t.group(server.URL())
+	if g == nil {
+		var err error
+		if g, err = t.join(ctx, server); err != nil {
+			return err
+		}
+	}
+	var err error
+	if g.plan, err = t.sender.TransferPlan(ctx, w.Dir); err != nil {
+		return &trainerError{err}
+	}
+	return nil
+}
+
+func (t *Transfer) group(url string) *transferGroup {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.groups[url]
+}
+
+// keep remembers a replica's group, or forgets it where g is nil.
+func (t *Transfer) keep(url string, g *transferGroup) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g == nil {
+		delete(t.groups, url)
+		return
+	}
+	t.groups[url] = g
+}
+
+// glooInit and ncclInit are what /init_weight_transfer_engine takes: the fields of milepost_vllm's engine and of vLLM's.
+type glooInit struct {
+	Address string  `json:"master_address"`
+	Port    int     `json:"master_port"`
+	Group   string  `json:"group"`
+	Offset  int     `json:"rank_offset"`
+	World   int     `json:"world_size"`
+	Buffer  int64   `json:"packed_buffer_size_bytes"`
+	Timeout float64 `json:"timeout_seconds"`
+}
+
+type ncclInit struct {
+	UniqueID string `json:"nccl_unique_id_b64"`
+	Offset   int    `json:"rank_offset"`
+	World    int    `json:"world_size"`
+	Packed   bool   `json:"packed"`
+	Buffer   int64  `json:"packed_buffer_size_bytes"`
+	Buffers  int    `json:"packed_num_buffers"`
+}
+
+// join makes trainer and replica meet.
+func (t *Transfer) join(ctx context.Context, server *vllm.Client) (*transferGroup, error) {
+	workers, err := server.WorldSize(ctx)
+	if err != nil {
+		return nil, err
+	}
+	buffer := int64(t.cfg.BufferMB) << 20
+	in, err := t.sender.TransferOpen(ctx, trainerbridge.TransferOffer{
+		Replica: server.URL(), Backend: t.cfg.Backend, Host: t.cfg.Host, Port: t.cfg.Port, Workers: workers, Timeout: t.cfg.Timeout, Buffer: buffer,
+	})
+	if err != nil {
+		return nil, &trainerError{err}
+	}
+	var info any = glooInit{t.cfg.Host, in.Port, in.Group, 1, workers + 1, buffer, t.cfg.Timeout.Seconds()}
+	if t.cfg.Backend == BackendNCCL {
+		info = ncclInit{in.NCCLUniqueID, 1, workers + 1, true, buffer, 2}
+	}
+	if err := server.InitTransfer(ctx, info); err != nil {
+		return nil, err
+	}
+	g := &transferGroup{link: in.Link}
+	t.keep(server.URL(), g)
+	return g, nil
+}
+
+// Load implements [Method]. A group that has served before may have lost its other end since: then it is joined again, at
+// once, and that counts as no failure.
+func (t *Transfer) Load(ctx context.Context, server *vllm.Client, w Weights) error {
+	g := t.group(server.URL())
+	err := t.send(ctx, server, w, g)
+	if err != nil && g.used && ctx.Err() == nil {
+		plan := g.plan
+		if g, err = t.join(ctx, server); err == nil {
+			g.plan = plan
+			err = t.send(ctx, server, w, g)
+		}
+	}
+	if err != nil {
+		t.keep(server.URL(), nil)
+		return err
+	}
+	g.used = true
+	return nil
+}
+
+func (t *Transfer) send(ctx context.Context, server *vllm.Client, w Weights, g *transferGroup) error {
+	if err := start(ctx, server); err != nil {
+		return err
+	}
+	both, ctxBoth := errgroup.WithContext(ctx) // either end that fails frees the other
+	both.Go(func() error {
+		return server.UpdateWeights(ctxBoth, vllm.TransferPlan{Names: g.plan.Names, DTypes: g.plan.DTypes, Shapes: g.plan.Shapes})
+	})
+	both.Go(func() error {
+		_, err := t.sender.TransferSend(ctxBoth, g.link, w.Dir, g.plan.SHA256)
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		t.giveUp(ctx, server)
+		return err
+	}
+	return server.FinishUpdate(ctx)
+}
+
+// giveUp ends an update that broke off: parts of it that the server holds back would be counted with those of the next. It is
+// an empty update, which vLLM's own engine needs for that; what fails here fails again at the next push.
+func (t *Transfer) giveUp(ctx context.Context, server *vllm.Client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Timeout)
+	defer cancel()
+	if server.StartUpdate(ctx) == nil {
+		_ = server.FinishUpdate(ctx)
+	}
+}
+
+// start begins an update, where the server believes one under way (a program that was killed began it) after its end.
+func start(ctx context.Context, server *vllm.Client) error {
+	first := server.StartUpdate(ctx)
+	if first == nil || ctx.Err() != nil {
+		return first
+	}
+	if err := server.FinishUpdate(ctx); err != nil {
+		return errors.Join(first, err)
+	}
+	return server.StartUpdate(ctx)
 }
