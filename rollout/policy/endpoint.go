@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/milepost-rl/milepost/internal/vllm"
@@ -21,6 +22,9 @@ const (
 
 // NoVersion is the approved version of an endpoint that nothing was approved of.
 const NoVersion int32 = -1
+
+// trusted is the approved version of an endpoint that is open for whatever it serves.
+const trusted int32 = math.MaxInt32
 
 // passing is what becomes of an answer.
 type passing int
@@ -73,6 +77,7 @@ type endpoint struct {
 	client  *vllm.Client
 	member  life          // from Add to Remove; requests that sample nothing end with it
 	trust   life          // one term; requests that sample end with it
+	pushing bool          // shut by a push that neither Approve nor Quarantine has ended
 	leaving bool          // Approve opens it no more
 	news    chan struct{} // closed and replaced when approved changes or nothing runs any more
 

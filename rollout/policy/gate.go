@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"math"
 
 	"github.com/milepost-rl/milepost"
 )
@@ -11,14 +10,20 @@ import (
 // wherever the push failed or the canary disagreed, also where a repeat follows at once: what was sampled in between has to
 // go. An address that is no member's (the endpoint went during the push) is passed over.
 
-// Shut lets an endpoint begin no more sampling; the server's own pause holds what is under way.
+// Shut lets an endpoint begin no more sampling; the server's own pause holds what is under way. Where the push before came
+// to no verdict, what was sampled under its weights will never have one, and the term ends.
 func (p *Pool) Shut(url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e := p.find(url); e != nil {
-		e.State = StateShut
-		p.announce(e)
+	e := p.find(url)
+	if e == nil {
+		return
 	}
+	if e.pushing {
+		p.newTerm(e)
+	}
+	e.State, e.pushing = StateShut, true
+	p.announce(e)
 }
 
 // Trust opens an endpoint for whatever it serves, where no trainer is there to judge it.
@@ -26,7 +31,7 @@ func (p *Pool) Trust(url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.find(url); e != nil {
-		e.State, e.Approved, e.Since = StateOpen, math.MaxInt32, 0
+		e.State, e.Approved, e.Since = StateOpen, trusted, 0
 		p.announce(e)
 	}
 }
@@ -45,7 +50,7 @@ func (p *Pool) Approve(url string, version int32) {
 	if e.Since == NoVersion {
 		e.Since = version
 	}
-	e.Approved, e.Why, e.State = version, "", StateOpen
+	e.Approved, e.Why, e.State, e.pushing = version, "", StateOpen, false
 	if e.leaving {
 		e.State = StateShut
 	}
@@ -62,7 +67,7 @@ func (p *Pool) Quarantine(url string, version int32, why error) {
 		return
 	}
 	p.newTerm(e)
-	e.State, e.last = StateQuarantined, why
+	e.State, e.last, e.pushing = StateQuarantined, why, false
 	e.Why = milepost.E("policy: quarantine", milepost.KindCorrupt, "version %d: %w", version, why).Error()
 	p.announce(e)
 }

@@ -144,6 +144,23 @@ func TestARepeatedPushDoesNotClearEarlierAnswers(t *testing.T) {
 	})
 }
 
+// A push that the trainer's failure broke off says nothing of its version, and nothing later does.
+func TestAPushWithoutAVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, at := bubblePool(t, "http://a"), servers("http://a")
+		c := sampling(t.Context(), p, at)
+		synctest.Wait()
+		p.Shut("http://a")
+		at["http://a"] <- 2
+		pending(t, "no verdict", c)
+		p.Shut("http://a")
+		p.Approve("http://a", 3)
+		pending(t, "its version was never approved", c)
+		at["http://a"] <- 3
+		expect(t, "run again", c, 3, "http://a")
+	})
+}
+
 func TestQuarantinedAndGoneEndpointsHandTheirRequestsOn(t *testing.T) {
 	for name, leave := range map[string]func(*Pool){
 		"quarantined": func(p *Pool) { p.Quarantine("http://a", 2, errors.New("gap 3")) },

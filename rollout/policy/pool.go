@@ -14,6 +14,7 @@ import (
 type PoolConfig struct {
 	URLs          []string      `yaml:"urls"`           // base addresses; filled in by a run from server
 	Model         string        `yaml:"model"`          // model name to send; filled in by a run from server.name, "" leaves it to the server
+	Adapters      bool          `yaml:"-"`              // versions are LoRA adapters, which requests name; filled in by a run from weights.method
 	APIKey        string        `yaml:"-"`              // bearer token; read from the environment by the caller, never from a file
 	MaxConcurrent int           `yaml:"max_concurrent"` // requests under way per endpoint; more wait here
 	Timeout       time.Duration `yaml:"timeout"`        // of one attempt, with the wait for the canary where its tokens are of new weights
@@ -61,9 +62,10 @@ func (c PoolConfig) Validate() error {
 //   - An answer leaves Sample only where each token's version was approved in its endpoint's term, which is still the one
 //     that the request was placed in. Where a newer one is among them the answer is held until Approve; an older one, of a
 //     server that was started anew behind our back, is the endpoint's failure.
-//   - A term ends, for good, when its endpoint is quarantined, goes, or is approved for older weights than before: what
-//     was sampled in it, or still would be, is dropped and counted, and runs again from the same prompt. So an answer that
-//     weights nobody trusts had a part in is dropped even where a repeated push gives its version a good name later.
+//   - A term ends, for good, when its endpoint is quarantined, goes, is approved for older weights than before, or is pushed
+//     to again after a push without a verdict: what was sampled in it, or still would be, is dropped and counted, and runs
+//     again from the same prompt. So an answer that weights nobody trusts had a part in is dropped even where a repeated push
+//     gives its version a good name later.
 //   - The label of a token tells versions apart, not pushes. So whoever pushes a version that is not above the approved one
 //     (a rollback, the same again) has the endpoint quarantined, or removed and added, before the weights change.
 //   - A pool that mirrors another lags behind it. It holds longer, therefore, and before it lets an answer go it asks the

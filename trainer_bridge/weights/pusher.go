@@ -44,7 +44,6 @@ type Pusher struct {
 	cfg    Config
 	deps   Deps
 	canary *canary
-	turn   sync.Mutex // held while a server is updated, where the method is exclusive
 
 	mu       sync.Mutex
 	replicas map[string]*replica
@@ -200,10 +199,6 @@ func (open) Quarantine(string, int32, error) {}
 func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *EndpointReport) (err error) {
 	if err := p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Prepare(ctx, s, w) }); err != nil {
 		return err
-	}
-	if p.method.Exclusive() {
-		p.turn.Lock()
-		defer p.turn.Unlock()
 	}
 	began := p.deps.Now()
 	defer func() {

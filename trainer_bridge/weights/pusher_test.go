@@ -123,7 +123,7 @@ func TestCanaryCatches(t *testing.T) {
 			if told := r.gate.of(r.servers[0]); !slices.Equal(told, []string{"shut", "approve v2"}) {
 				t.Errorf("gate of the good replica: %v", told)
 			}
-			if told := r.gate.of(r.servers[1]); !slices.Equal(told, []string{"shut", "quarantine v2"}) {
+			if told := r.gate.of(r.servers[1]); !slices.Equal(told, []string{"shut", "quarantine v2", "shut", "quarantine v2"}) {
 				t.Errorf("gate of the bad replica: %v", told)
 			}
 			if m := report.Metrics(); m["push_quarantined"] != 1 || m["push_repeats"] != 1 || m["canary_gap_mean"] > 1e-6 || m["canary_tokens"] != 128 {
@@ -146,7 +146,7 @@ func TestARepeatHeals(t *testing.T) {
 	if e := report.Endpoints[0]; !e.Approved || e.Attempts != 2 || e.Error == "" || report.Metrics()["push_repeats"] != 1 {
 		t.Errorf("%+v", e)
 	}
-	if told := r.gate.of(r.servers[0]); !slices.Equal(told, []string{"shut", "approve v2"}) {
+	if told := r.gate.of(r.servers[0]); !slices.Equal(told, []string{"shut", "quarantine v2", "shut", "approve v2"}) {
 		t.Errorf("gate %v", told)
 	}
 }
@@ -190,7 +190,7 @@ func TestDeadAndHangingReplicas(t *testing.T) {
 	r.servers[2].hang = "/pause"
 	began := time.Now()
 	report := r.mustPush(t, 1, 0.5)
-	for i, want := range [][]string{{"shut", "approve v1"}, {"shut", "quarantine v1"}, {"shut", "quarantine v1"}} {
+	for i, want := range [][]string{{"shut", "approve v1"}, {"shut", "quarantine v1", "shut", "quarantine v1"}, {"shut", "quarantine v1"}} {
 		if told := r.gate.of(r.servers[i]); !slices.Equal(told, want) {
 			t.Errorf("gate of replica %d: %v", i, told)
 		}

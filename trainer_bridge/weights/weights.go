@@ -18,8 +18,6 @@ type Weights struct {
 type Method interface {
 	// Name is the method's value in the configuration and in reports.
 	Name() string
-	// Exclusive reports whether only one server may be updated at a time; the others sample on until their turn.
-	Exclusive() bool
 	// Check refuses weights that the method cannot bring to any server (kinds invalid, not_found); it contacts none.
 	Check(Weights) error
 	// Prepare does what can be done while the server still samples, to keep the pause short. An error counts as the
