@@ -16,6 +16,8 @@ import (
 	"github.com/milepost-rl/milepost/internal/modeldir"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/orchestrator"
+	"github.com/milepost-rl/milepost/orchestrator/telemetry"
+	"github.com/milepost-rl/milepost/orchestrator/tracker"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
 	"github.com/milepost-rl/milepost/shadow"
@@ -46,6 +48,8 @@ type Run struct {
 	Schedule orchestrator.Config        `yaml:"schedule"` // how much is sampled, when it is evaluated, when the run ends
 	RFT      RFT                        `yaml:"rft"`      // the cold start: demonstrations filtered by execution, then supervised fine-tuning
 	Eval     evaluate.Config            `yaml:"eval"`     // `milepost eval`: prices, and when it gives up
+	Trackers tracker.Config             `yaml:"trackers"` // experiment trackers besides TensorBoard, whose event files are always in the run folder
+	Metrics  telemetry.Config           `yaml:"metrics"`  // the endpoint that Prometheus reads
 	Launch   launch.Config              `yaml:"launch"`   // `milepost launch`: how many of each part on which machines; `milepost plan` reads it, too
 	Micro    Micro                      `yaml:"micro"`    // the micro task sets that quickstart makes
 }
@@ -143,9 +147,10 @@ func Default() Run {
 		Schedule: orchestrator.DefaultConfig(),
 		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Minimum: 1, Concurrency: 8,
 			SFT: trainerbridge.DefaultSFTConfig(), Model: trainerbridge.DefaultModelConfig()},
-		Eval:   evaluate.DefaultConfig(),
-		Launch: launch.Default(),
-		Micro:  Micro{Config: micro.DefaultConfig(), Demos: 1000, Train: 400, Validation: 50, Heldout: 100},
+		Eval:     evaluate.DefaultConfig(),
+		Trackers: tracker.Default(),
+		Launch:   launch.Default(),
+		Micro:    Micro{Config: micro.DefaultConfig(), Demos: 1000, Train: 400, Validation: 50, Heldout: 100},
 	}
 }
 
@@ -169,7 +174,7 @@ func (c Run) Validate() error {
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
 		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"tasks", c.Tasks.validate}, {"trainer", c.Trainer.validate},
-		{"yarn", c.Yarn.Validate}, {"launch", c.Launch.Validate},
+		{"yarn", c.Yarn.Validate}, {"launch", c.Launch.Validate}, {"trackers", c.Trackers.Validate}, {"metrics", c.Metrics.Validate},
 	} {
 		if err := part.check(); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)

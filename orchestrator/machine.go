@@ -34,6 +34,9 @@ const (
 	PhaseDone       Phase = "done"
 )
 
+// Phases are all of them, in their order.
+var Phases = []Phase{PhaseIdle, PhaseBefore, PhaseRolling, PhaseFinalising, PhaseTraining, PhasePushing, PhaseValidating, PhaseAsync, PhaseDraining, PhaseBest, PhaseAfter, PhaseDone}
+
 // Names of the evaluations of a run. Validations are named "validation-<update>".
 const (
 	EvalBefore = "heldout-before"

@@ -92,6 +92,9 @@ func ratio(a, b float64) float64 {
 // probeStates are the names among the probe totals that say how things stand; the others are counts and sums.
 var probeStates = map[string]bool{"backlog": true, "in_flight": true, "workers": true}
 
+// IsProbeState reports whether a name among the probe totals says how things stand now.
+func IsProbeState(name string) bool { return probeStates[name] }
+
 // probeMetrics adds the change of the probe totals over a batch under "probe_" names, states as they are, and the
 // shares derived from them (shadow.Stats says what they mean and what they flatter).
 func probeMetrics(into, before, after map[string]float64) {

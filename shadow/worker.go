@@ -116,6 +116,13 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 // Name is the worker's name in results and heartbeats.
 func (w *Worker) Name() string { return w.cfg.Name }
 
+// Info is what the worker's heartbeats say.
+func (w *Worker) Info() WorkerInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.info
+}
+
 // names are those of a run, in the worker's version.
 func (w *Worker) names(run string) names {
 	n := newNames(w.cfg.Streams.Prefix, run)

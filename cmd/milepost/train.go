@@ -139,9 +139,14 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	if err != nil {
 		return err
 	}
-	runner, err := newRunner(cfg, folder, split, tasks, orchestrator.Deps{
+	watch, err := openWatch(cfg, folder, probes, own.serving.pool, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, watch.close()) }()
+	runner, err := newRunner(cfg, folder, split, tasks, watch.over(orchestrator.Deps{
 		Rollouts: rolls, Probes: probes, Learner: own.trainer, Weights: own.serving, Now: time.Now, Report: p.report,
-	})
+	}))
 	if err != nil {
 		return err
 	}

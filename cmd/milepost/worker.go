@@ -9,10 +9,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/orchestrator/telemetry"
 	"github.com/milepost-rl/milepost/shadow"
 )
 
@@ -54,6 +56,7 @@ func newWorkerShadowCommand() *cobra.Command {
 	var slots int
 	var name, dir string
 	var unconfined bool
+	var metrics telemetry.Config
 	c := &cobra.Command{
 		Use:   "shadow --nats URL",
 		Short: "Run tests for any run on a NATS server, until interrupted",
@@ -81,6 +84,7 @@ holds within probes.worker.drain_timeout and hands back the rest.`,
 				return err
 			}
 			cfg.Probes.Connect = connect
+			cfg.Metrics = metrics // the configuration's is the run's
 			return serveShadow(c, cfg, dir)
 		},
 	}
@@ -89,6 +93,7 @@ holds within probes.worker.drain_timeout and hands back the rest.`,
 	c.Flags().IntVar(&slots, "slots", shadow.DefaultWorker().Slots, "tests run at once")
 	c.Flags().StringVar(&name, "name", "", "name of this worker, unique; default: host and a random part")
 	c.Flags().StringVar(&dir, "dir", "", "where repositories and sandboxes are kept between starts; default: a folder that is removed at the end")
+	c.Flags().StringVar(&metrics.Listen, "metrics", "", "HOST:PORT that serves /metrics for Prometheus and /healthz; port 0 = any free one")
 	c.Flags().BoolVar(&unconfined, "unconfined", false, "run tests without a sandbox: no protection whatever")
 	return c
 }
@@ -97,7 +102,7 @@ holds within probes.worker.drain_timeout and hands back the rest.`,
 func serveShadow(c *cobra.Command, cfg configs.Run, dir string) (err error) {
 	const op = "worker"
 	ctx := c.Context()
-	if err := cfg.Probes.Worker.Validate(); err != nil {
+	if err := errors.Join(cfg.Probes.Worker.Validate(), cfg.Metrics.Validate()); err != nil {
 		return err
 	}
 	nc, err := shadow.Connect(cfg.Probes.Connect)
@@ -124,8 +129,32 @@ func serveShadow(c *cobra.Command, cfg configs.Run, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+	if cfg.Metrics.Listen != "" {
+		server, err := telemetry.Serve(cfg.Metrics, func() error { return messengerHealth(nc) }, workerFigures(worker))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, server.Close()) }()
+		fmt.Fprintf(c.OutOrStdout(), "metrics for Prometheus: %s\n", server.URL())
+	}
 	fmt.Fprintf(c.OutOrStdout(), "worker %s: %d slots, serving %s\n", worker.Name(), cfg.Probes.Worker.Slots, nc.ConnectedAddr())
 	return worker.Run(ctx)
+}
+
+// workerFigures are a worker's figures for Prometheus.
+func workerFigures(w *shadow.Worker) telemetry.Worker {
+	return telemetry.Worker{State: func() telemetry.WorkerState {
+		i := w.Info()
+		return telemetry.WorkerState{Name: i.Name, Slots: i.Slots, Busy: i.Busy, Served: i.Served, Failed: i.Failed, Failing: i.Failing, Started: i.Started, Drains: i.Drains}
+	}}
+}
+
+// messengerHealth is nil as long as the connection to the messenger is up.
+func messengerHealth(nc *nats.Conn) error {
+	if nc.IsConnected() {
+		return nil
+	}
+	return milepost.E("worker", milepost.KindUnavailable, "not connected to the messenger")
 }
 
 func newWorkerListCommand() *cobra.Command {
