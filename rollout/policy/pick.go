@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/milepost-rl/milepost/internal/vllm"
 )
 
 // place is one attempt's way through the pool: queued, placed at an endpoint, given back.
@@ -15,6 +17,7 @@ type place struct {
 	placed chan struct{} // closed when e or err is set
 	err    error         // errNoEndpoint or errNoneYet
 	e      *endpoint
+	client *vllm.Client    // of the endpoint; where versions are adapters, of the one that was approved when the request was placed
 	life   context.Context // ends when the request has to end: the endpoint's term, or its membership where nothing is sampled
 	term   uint64
 	salt   string // of the prefix cache, see Pool.Sample
@@ -131,9 +134,12 @@ func better(e, than, avoid *endpoint) bool {
 func (p *Pool) take(e *endpoint, at *place) {
 	e.trial = e.circuit(p.clock.Now(), p.cfg.OpenAfter) == halfOpen
 	e.running++
-	at.e, at.life, at.term = e, e.member, e.Term
+	at.e, at.client, at.life, at.term = e, e.client, e.member, e.Term
 	if at.samples {
 		at.life, at.salt = e.trust, e.salt()
+	}
+	if at.samples && p.cfg.Adapters && e.Approved != trusted {
+		at.client = e.client.Adapter(e.Approved)
 	}
 	if at.session != "" {
 		p.sessions[at.session] = e

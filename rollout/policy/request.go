@@ -16,7 +16,7 @@ import (
 // the endpoint that answered. Where no attempt succeeds the error is KindUnavailable and names each endpoint with its last
 // error.
 func (p *Pool) Do(ctx context.Context, session string, fn func(context.Context, *vllm.Client) error) (string, error) {
-	return p.attempts(ctx, session, false, func(ctx context.Context, at *place) error { return fn(ctx, at.e.client) })
+	return p.attempts(ctx, session, false, func(ctx context.Context, at *place) error { return fn(ctx, at.client) })
 }
 
 // Sample is Do for what samples tokens: it waits for an open endpoint, and the generation it returns holds tokens only of
@@ -26,7 +26,7 @@ func (p *Pool) Do(ctx context.Context, session string, fn func(context.Context, 
 func (p *Pool) Sample(ctx context.Context, session string, fn func(ctx context.Context, c *vllm.Client, salt string) (*vllm.Generation, error)) (*vllm.Generation, string, error) {
 	var g *vllm.Generation
 	url, err := p.attempts(ctx, session, true, func(ctx context.Context, at *place) (err error) {
-		if g, err = fn(ctx, at.e.client, at.salt); err != nil || len(g.Versions) == 0 {
+		if g, err = fn(ctx, at.client, at.salt); err != nil || len(g.Versions) == 0 {
 			return err
 		}
 		return p.hold(ctx, at, slices.Min(g.Versions), g.Newest)
