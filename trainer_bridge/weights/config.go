@@ -11,7 +11,8 @@ import (
 // Config says how weights go from the trainer to the servers.
 type Config struct {
 	// Method is how weights reach a server: disk (it reads the exported directory, which it must see under the same
-	// path) or transfer (vLLM's weight-transfer API: the trainer sends them over the network).
+	// path), transfer (vLLM's weight-transfer API: the trainer sends them over the network) or lora (it reads the exported
+	// adapter of trainer.lora, a new one for each version, and never pauses).
 	Method string `yaml:"method"`
 	// Repeats is how often a replica that fails, or whose canary disagrees, is pushed again before it is quarantined. One
 	// that gives no answer in time is quarantined at once.
@@ -37,10 +38,11 @@ const (
 const (
 	MethodDisk     = "disk"
 	MethodTransfer = "transfer"
+	MethodLora     = "lora"
 )
 
 // Methods are the allowed values of Config.Method.
-var Methods = []string{MethodDisk, MethodTransfer}
+var Methods = []string{MethodDisk, MethodTransfer, MethodLora}
 
 // DefaultConfig is every default; Canary.Vocab must be set.
 func DefaultConfig() Config {
@@ -91,6 +93,8 @@ func NewMethod(cfg Config, trainer Trainer) (Method, error) {
 		return Disk{}, nil
 	case MethodTransfer:
 		return NewTransfer(cfg.Transfer, trainer), nil
+	case MethodLora:
+		return Lora{}, nil
 	}
 	return nil, milepost.E("weights: new", milepost.KindInvalid, "method %q is not one of: %s", cfg.Method, strings.Join(Methods, ", "))
 }

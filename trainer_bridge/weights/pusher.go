@@ -37,13 +37,15 @@ type Deps struct {
 //   - Replicas are independent: each is shut, updated, sung to and approved alone, and pushes to different ones run side by
 //     side. One replica has one push at a time. A caller that pushes different versions to one replica orders them.
 //   - A replica is approved only after the canary agreed, cold and warm, under the pushed version.
-//   - From the pause until the new weights are whole a replica stands under the version Unknown.
+//   - From the pause until the new weights are whole a replica stands under the version Unknown. A method of kind Beside
+//     pauses nothing and leaves the gate alone: what a replica serves is approved as it was until the canary agrees to more.
 //   - A replica that was paused is resumed whatever happens in between.
 type Pusher struct {
 	method Method
 	cfg    Config
 	deps   Deps
 	canary *canary
+	turn   sync.Mutex // held while a server is updated, where the method is exclusive
 
 	mu       sync.Mutex
 	replicas map[string]*replica
@@ -157,7 +159,10 @@ func (p *Pusher) one(ctx context.Context, s *replica, w Weights, r *EndpointRepo
 	if gate == nil {
 		gate = open{}
 	}
-	gate.Shut(r.URL)
+	_, beside := p.method.(Beside)
+	if !beside {
+		gate.Shut(r.URL)
+	}
 	for {
 		r.Attempts++
 		err := p.update(ctx, s.client, w, r)
@@ -182,9 +187,11 @@ func (p *Pusher) one(ctx context.Context, s *replica, w Weights, r *EndpointRepo
 			gate.Quarantine(r.URL, w.Version, err)
 			return err
 		}
-		// What requests under way sampled of this attempt bears the version that the next one may have approved.
-		gate.Quarantine(r.URL, w.Version, err)
-		gate.Shut(r.URL)
+		if !beside {
+			// What requests under way sampled of this attempt bears the version that the next one may have approved.
+			gate.Quarantine(r.URL, w.Version, err)
+			gate.Shut(r.URL)
+		}
 	}
 }
 
@@ -200,6 +207,15 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 	if err := p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Prepare(ctx, s, w) }); err != nil {
 		return err
 	}
+	if p.method.Exclusive() {
+		p.turn.Lock()
+		defer p.turn.Unlock()
+	}
+	if _, beside := p.method.(Beside); beside {
+		err := p.load(ctx, s, w, r)
+		r.Pause = r.Load // it loads between two steps, so it stands still for no longer
+		return err
+	}
 	began := p.deps.Now()
 	defer func() {
 		// Even a pause that failed may have paused: a server is never left standing.
@@ -213,10 +229,7 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 	if err := p.name(ctx, s, Unknown); err != nil {
 		return err
 	}
-	load := p.deps.Now()
-	err = p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Load(ctx, s, w) })
-	r.Load = p.deps.Now().Sub(load)
-	if err != nil {
+	if err := p.load(ctx, s, w, r); err != nil {
 		return err
 	}
 	preempt := p.cfg.InFlight == InFlightRecompute
@@ -224,6 +237,13 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 		return err
 	}
 	return p.name(ctx, s, w.Version)
+}
+
+// load lets the method do its part.
+func (p *Pusher) load(ctx context.Context, s *vllm.Client, w Weights, r *EndpointReport) error {
+	began := p.deps.Now()
+	defer func() { r.Load = p.deps.Now().Sub(began) }()
+	return p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Load(ctx, s, w) })
 }
 
 func (p *Pusher) name(ctx context.Context, s *vllm.Client, version int32) error {
@@ -243,6 +263,9 @@ func (p *Pusher) bounded(ctx context.Context, bound time.Duration, fn func(conte
 
 // sing runs the canary on one server, cold then warm, and judges both.
 func (p *Pusher) sing(ctx context.Context, s *vllm.Client, w Weights, r *EndpointReport) error {
+	if method, ok := p.method.(Beside); ok {
+		s = method.Client(s, w.Version)
+	}
 	var songs [2]sung
 	err := p.bounded(ctx, p.cfg.CanaryTimeout, func(ctx context.Context) (err error) {
 		for i := range songs {

@@ -18,6 +18,8 @@ type Weights struct {
 type Method interface {
 	// Name is the method's value in the configuration and in reports.
 	Name() string
+	// Exclusive reports whether only one server may be updated at a time; the others sample on until their turn.
+	Exclusive() bool
 	// Check refuses weights that the method cannot bring to any server (kinds invalid, not_found); it contacts none.
 	Check(Weights) error
 	// Prepare does what can be done while the server still samples, to keep the pause short. An error counts as the
@@ -29,7 +31,7 @@ type Method interface {
 }
 
 // Gate keeps requests from a replica while its weights change, and samples of weights that the canary did not see from
-// the run; policy.Pool is one. For each url of a push Shut comes first, and then at most one of the others; before each
+// the run; policy.Pool is one. Methods of kind Beside call neither Shut nor, but in the end, Quarantine. For each url of a push Shut comes first, and then at most one of the others; before each
 // further attempt Quarantine and Shut come once more. A replica for which neither of the others came (the caller left, or
 // the trainer failed, which says nothing of the replica) stays shut.
 type Gate interface {
