@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -62,12 +63,18 @@ type server struct {
 	fail        string // path that answers 500
 	hang        string // path that does not answer
 
+	transfer *receiver // nil = no weight-transfer API
+
 	mu      sync.Mutex
 	weight  float64
 	version string
 	cached  map[string]float64 // weight under which a prompt's prefix was computed
 	calls   []string
+	most    atomic.Int32 // most servers that this one saw paused at once, itself included
 }
+
+// paused counts the servers that are; tests of this package run one after the other.
+var paused atomic.Int32
 
 func newServer(t *testing.T) *server {
 	s := &server{version: "default", cached: map[string]float64{}}
@@ -95,8 +102,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/inference/v1/generate" {
 		s.calls = append(s.calls, r.URL.RequestURI())
 	}
+	switch r.URL.Path {
+	case "/pause":
+		paused.Add(1)
+		s.most.Store(max(s.most.Load(), paused.Load()))
+	case "/resume":
+		paused.Add(-1)
+	}
 	if r.URL.Path == s.fail {
 		http.Error(w, `{"error":{"message":"made to fail"}}`, http.StatusInternalServerError)
+		return
+	}
+	if s.transfer != nil && s.route(w, r, body) {
 		return
 	}
 	var in struct {

@@ -216,9 +216,8 @@ func (t *Transfer) send(ctx context.Context, server *vllm.Client, w Weights, g *
 func (t *Transfer) giveUp(ctx context.Context, server *vllm.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Timeout)
 	defer cancel()
-	if server.StartUpdate(ctx) == nil {
-		_ = server.FinishUpdate(ctx)
-	}
+	_ = server.StartUpdate(ctx)
+	_ = server.FinishUpdate(ctx)
 }
 
 // start begins an update, where the server believes one under way (a program that was killed began it) after its end.
