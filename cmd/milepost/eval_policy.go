@@ -76,6 +76,7 @@ func evalModel(ctx context.Context, cfg configs.Run, o evalOptions, dir string, 
 	if err := s.waitReady(ctx); err != nil {
 		return nil, nil, errors.Join(err, s.close())
 	}
+	s.trust()
 	return s.model, s, nil
 }
 
@@ -89,7 +90,7 @@ func chatModel(url, name string, nativeTools bool) (rollout.Model, error) {
 // endOrphans ends the servers that evaluations below runDir left behind when they were killed: those of folders that no
 // process holds. The folder own is left alone: its server is adopted.
 func endOrphans(ctx context.Context, runDir, own string, p *progress) error {
-	files, err := filepath.Glob(filepath.Join(runDir, "eval-*", "logs", "vllm-0.json"))
+	files, err := filepath.Glob(filepath.Join(runDir, "eval-*", "logs", identityFiles))
 	if err != nil {
 		return milepost.Wrap("eval: look for servers left behind", milepost.KindInvalid, err)
 	}

@@ -236,7 +236,7 @@ func readyToPush(ctx context.Context, cfg configs.Run, m *machinery) error {
 	if err != nil {
 		return err
 	}
-	return m.serving.usePusher(m.trainer.Client, vocab)
+	return m.serving.usePusher(ctx, m.trainer.Client, vocab)
 }
 
 // runID names the run among all runs on a NATS cluster: folders of the same name are common.

@@ -151,18 +151,3 @@ func (p *Pool) confirm(ctx context.Context, at *place, oldest, newest int32) pas
 		}
 	}
 }
-
-// Pause shuts every endpoint, Resume opens them for whatever version they serve: the gate of pushes that do not yet tell
-// servers and versions apart.
-func (p *Pool) Pause() {
-	for _, e := range p.Snapshot() {
-		p.Shut(e.URL)
-	}
-}
-
-// Resume is the end of Pause.
-func (p *Pool) Resume() {
-	for _, e := range p.Snapshot() {
-		p.Trust(e.URL)
-	}
-}

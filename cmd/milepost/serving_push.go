@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/rollout/policy"
+	"github.com/milepost-rl/milepost/trainer_bridge/weights"
+)
+
+// bringAttempts and bringPause bound how long a replica that came up is brought weights in vain. The run may be in the middle
+// of an update: then the canary, which asks the trainer, refuses the old weights, and the push of the new ones is awaited.
+const (
+	bringAttempts = 10
+	bringPause    = 2 * time.Second
+)
+
+// usePusher makes pushes possible by the trainer; vocab is the size of the model's vocabulary. What the replicas serve from an
+// earlier run says nothing to this one: they join anew.
+func (s *serving) usePusher(ctx context.Context, trainer weights.Trainer, vocab int) error {
+	cfg := s.cfg.Weights
+	cfg.Canary.Vocab = vocab
+	method, err := weights.NewMethod(cfg, trainer)
+	if err != nil {
+		return err
+	}
+	pusher, err := weights.New(method, cfg, weights.Deps{Scorer: trainer, Gate: s.pool})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.want = (order{}); s.pushing(); {
+		changed := s.changed
+		s.mu.Unlock()
+		err := s.wait(ctx, changed)
+		s.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	s.pusher = pusher
+	for _, r := range s.replicas {
+		if r.forget(); r.up {
+			s.pool.Remove(r.url)
+			if err := s.pool.Add(r.url); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pushing reports whether a push is under way; mu is held.
+func (s *serving) pushing() bool {
+	for _, r := range s.replicas {
+		if r.busy {
+			return true
+		}
+	}
+	return false
+}
+
+// Push implements orchestrator.Weights: the version is what every replica is to serve from here on. It returns once one does
+// and each that was up has been tried; only where none takes it, it waits for one that is on its way up.
+func (s *serving) Push(ctx context.Context, version int32, dir string) (map[string]float64, error) {
+	s.mu.Lock()
+	if s.pusher == nil {
+		s.mu.Unlock()
+		return nil, milepost.E("push", milepost.KindInternal, "no pusher")
+	}
+	s.want = order{number: s.want.number + 1, version: version, dir: dir}
+	s.mu.Unlock()
+	tried := map[*replica]int{}
+	var failure error
+	for {
+		s.mu.Lock()
+		targets, done, coming := s.targets(tried)
+		changed := s.changed
+		s.mu.Unlock()
+		switch {
+		case len(targets) > 0:
+			report, err := s.push(ctx, targets)
+			if err == nil || ctx.Err() != nil {
+				return s.figures(report), err
+			}
+			failure = err
+		case done:
+			return s.figures(weights.Report{Version: version}), nil
+		case failure != nil && !coming:
+			return nil, failure
+		default:
+			if err := s.wait(ctx, changed); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// targets are the replicas to push to now, which become busy: those that are up and were not tried since they are, by the start
+// noted in tried. Done says that one has what is current, brought when it came up; coming, that one may yet. mu is held.
+func (s *serving) targets(tried map[*replica]int) (out []*replica, done, coming bool) {
+	for _, r := range s.replicas {
+		switch {
+		case r.up && r.has == s.want.number:
+			done = true
+		case r.up && !r.busy && tried[r] != r.start:
+			r.busy, tried[r] = true, r.start
+			out = append(out, r)
+		case r.busy || r.started && !r.up && r.lost == nil:
+			coming = true
+		}
+	}
+	return out, done, coming
+}
+
+// push pushes what is current to the targets, which are busy until then.
+func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report, error) {
+	s.mu.Lock()
+	want, pusher := s.want, s.pusher
+	urls, starts := make([]string, len(targets)), make([]int, len(targets))
+	for i, r := range targets {
+		urls[i], starts[i] = r.url, r.start
+		if r.served >= want.version { // the gate tells pushes apart by versions that rise
+			s.pool.Quarantine(r.url, want.version, fmt.Errorf("it serves version %d, and is to serve version %d", r.served, want.version))
+		}
+	}
+	s.mu.Unlock()
+	report, err := pusher.Push(ctx, want.version, want.dir, urls)
+	approved := map[string]bool{}
+	for _, e := range report.Endpoints {
+		approved[e.URL] = e.Approved
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range targets {
+		if r.busy = false; approved[urls[i]] && r.start == starts[i] {
+			r.served, r.has, r.lost = want.version, want.number, nil
+		}
+	}
+	s.tell()
+	return report, err
+}
+
+// bring pushes to a replica that came up until it has what is current, which may change meanwhile.
+func (s *serving) bring(r *replica, start int) {
+	for attempt := 0; s.claim(r, start); {
+		report, err := s.push(s.ctx, []*replica{r})
+		if err == nil {
+			attempt = 0
+			s.say(fmt.Sprintf("%s: weights v%d are served%s; canary agrees", s.label(r), report.Version, map[bool]string{true: " again"}[start > 1]))
+			continue
+		}
+		if attempt++; attempt == bringAttempts {
+			s.lose(r, milepost.E("serve", milepost.KindUnavailable, "%s: the weights could not be pushed to it: %w", s.label(r), err))
+			return
+		}
+		select {
+		case <-time.After(bringPause):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// claim makes a replica busy for bring once no other push to it is under way; false where there is nothing to bring any more.
+func (s *serving) claim(r *replica, start int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.ctx.Err() == nil && r.up && r.start == start && r.has != s.want.number {
+		if !r.busy {
+			r.busy = true
+			return true
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+		}
+		s.mu.Lock()
+	}
+	return false
+}
+
+// figures are a push's, with what the replicas and their requests came to since the one before.
+func (s *serving) figures(report weights.Report) map[string]float64 {
+	out := report.Metrics()
+	for _, state := range []policy.State{policy.StateOpen, policy.StateQuarantined} {
+		out["replicas_"+string(state)] = 0
+	}
+	for _, e := range s.pool.Snapshot() {
+		if n, ok := out["replicas_"+string(e.State)]; ok {
+			out["replicas_"+string(e.State)] = n + 1
+		}
+	}
+	totals := s.pool.Totals()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out["turns_rerun"] = float64(totals.Rerun - s.told.Rerun)
+	out["answers_held"] = float64(totals.Held - s.told.Held)
+	out["answers_dropped"] = float64(totals.Dropped - s.told.Dropped)
+	s.told = totals
+	return out
+}
