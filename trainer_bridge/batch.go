@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
 	"math"
 	"os"
@@ -139,15 +140,13 @@ func WriteBatch(path string, rows []Row) (string, error) {
 			return "", milepost.E(opBatch, milepost.KindInvalid, "row %d (episode %q): routes are not as in row 0; allowed: of one shape in all rows, or in none", i, rows[i].Episode)
 		}
 	}
-	record := buildRecord(rows)
-	defer record.Release()
-
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*")
 	if err != nil {
 		return "", milepost.Wrap(opBatch, milepost.KindUnavailable, err)
 	}
 	defer os.Remove(tmp.Name()) // nothing is left where the rename did not happen
-	sum, err := writeRecord(tmp, record)
+	digest := sha256.New()
+	err = writeRows(tmp, digest, rows)
 	if err == nil {
 		err = tmp.Chmod(0o644) // as every other file of a run: a trainer may be another user
 	}
@@ -160,27 +159,46 @@ func WriteBatch(path string, rows []Row) (string, error) {
 	if err != nil {
 		return "", milepost.Wrap(opBatch, milepost.KindUnavailable, err)
 	}
-	return sum, nil
+	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
-// writeRecord writes one record batch as an IPC file, syncs it and returns its SHA-256.
-func writeRecord(f *os.File, record arrow.RecordBatch) (string, error) {
-	hash := sha256.New()
-	out := bufio.NewWriterSize(io.MultiWriter(f, hash), 1<<20)
-	w, err := ipc.NewFileWriter(onlyWriter{out}, ipc.WithSchema(record.Schema()))
+// writeRows writes an IPC file of one record batch a row, hashes it and syncs it.
+func writeRows(f *os.File, digest hash.Hash, rows []Row) error {
+	out := bufio.NewWriterSize(&hashingWriter{f, digest}, 1<<20)
+	schema := schemaOf(&rows[0])
+	w, err := ipc.NewFileWriter(onlyWriter{out}, ipc.WithSchema(schema))
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := w.Write(record); err != nil {
-		return "", err
+	for i := range rows {
+		if err := w.Write(recordOf(schema, &rows[i])); err != nil {
+			return err
+		}
 	}
 	if err := w.Close(); err != nil {
-		return "", err
+		return err
 	}
 	if err := out.Flush(); err != nil {
-		return "", err
+		return err
 	}
-	return hex.EncodeToString(hash.Sum(nil)), f.Sync()
+	return f.Sync()
+}
+
+// hashingWriter hashes what it writes, at the same time: each takes about as long as the other.
+type hashingWriter struct {
+	file io.Writer
+	hash hash.Hash
+}
+
+func (w *hashingWriter) Write(p []byte) (int, error) {
+	done := make(chan struct{})
+	go func() {
+		w.hash.Write(p)
+		close(done)
+	}()
+	n, err := w.file.Write(p)
+	<-done
+	return n, err
 }
 
 // onlyWriter hides every method but Write, so that the Arrow writer neither seeks nor closes.
@@ -207,48 +225,47 @@ func schemaOf(r *Row) *arrow.Schema {
 	return arrow.NewSchema(append(fields, routesField), &shape)
 }
 
-func buildRecord(rows []Row) arrow.RecordBatch {
-	valued := rows[0].Values != nil
-	b := array.NewRecordBuilder(memory.DefaultAllocator, schemaOf(&rows[0]))
-	defer b.Release()
-	episode := b.Field(0).(*array.StringBuilder)
-	list := func(i int) (*array.ListBuilder, array.Builder) {
-		l := b.Field(i).(*array.ListBuilder)
-		return l, l.ValueBuilder()
+// recordOf is a row as a record batch in the row's own memory; the mask alone, which Arrow packs to bits, is copied. Its
+// buffers are not counted, so there is nothing to release.
+func recordOf(schema *arrow.Schema, r *Row) arrow.RecordBatch {
+	n := len(r.Tokens)
+	int32s, float32s := arrow.Int32Traits.CastToBytes, arrow.Float32Traits.CastToBytes
+	columns := [][]byte{int32s(r.Tokens), float32s(r.Logprobs), int32s(r.Versions), bits(r.Mask), float32s(r.Advantages)}
+	if r.Values != nil {
+		columns = append(columns, float32s(r.Values), float32s(r.Returns))
 	}
-	tokens, tokenValues := list(1)
-	logprobs, logprobValues := list(2)
-	versions, versionValues := list(3)
-	mask, maskValues := list(4)
-	advantages, advantageValues := list(5)
-	lists := []*array.ListBuilder{tokens, logprobs, versions, mask, advantages}
-	var valueValues, returnValues array.Builder
-	if valued {
-		values, v := list(6)
-		returns, r := list(7)
-		lists, valueValues, returnValues = append(lists, values, returns), v, r
+	arrays := []arrow.Array{array.MakeFromData(array.NewData(arrow.BinaryTypes.String, 1, buffers(offsets(len(r.Episode)), []byte(r.Episode)), nil, 0, 0))}
+	for i, values := range columns {
+		t := schema.Field(1 + i).Type.(*arrow.ListType)
+		child := array.NewData(t.Elem(), n, buffers(values), nil, 0, 0)
+		arrays = append(arrays, array.MakeFromData(array.NewData(t, 1, buffers(offsets(n)), []arrow.ArrayData{child}, 0, 0)))
 	}
-	var routes *array.BinaryBuilder
-	if rows[0].Routes != nil {
-		routes = b.Field(len(b.Fields()) - 1).(*array.BinaryBuilder)
+	if r.Routes != nil {
+		ends := arrow.Int64Traits.CastToBytes([]int64{0, int64(len(r.Routes.IDs))})
+		arrays = append(arrays, array.MakeFromData(array.NewData(routesField.Type, 1, buffers(ends, r.Routes.IDs), nil, 0, 0)))
 	}
-	for _, r := range rows {
-		episode.Append(r.Episode)
-		for _, l := range lists {
-			l.Append(true)
+	return array.NewRecordBatch(schema, arrays, 1)
+}
+
+// buffers are those of an array without nulls.
+func buffers(parts ...[]byte) []*memory.Buffer {
+	out := []*memory.Buffer{nil}
+	for _, p := range parts {
+		out = append(out, memory.NewBufferBytes(p))
+	}
+	return out
+}
+
+// offsets are those of one element of n parts.
+func offsets(n int) []byte { return arrow.Int32Traits.CastToBytes([]int32{0, int32(n)}) }
+
+// bits packs a mask as Arrow does, least bit first.
+func bits(mask []bool) []byte {
+	out := make([]byte, (len(mask)+7)/8)
+	for i, m := range mask {
+		if m {
+			out[i/8] |= 1 << (i % 8)
 		}
-		tokenValues.(*array.Int32Builder).AppendValues(r.Tokens, nil)
-		logprobValues.(*array.Float32Builder).AppendValues(r.Logprobs, nil)
-		versionValues.(*array.Int32Builder).AppendValues(r.Versions, nil)
-		maskValues.(*array.BooleanBuilder).AppendValues(r.Mask, nil)
-		advantageValues.(*array.Float32Builder).AppendValues(r.Advantages, nil)
-		if valued {
-			valueValues.(*array.Float32Builder).AppendValues(r.Values, nil)
-			returnValues.(*array.Float32Builder).AppendValues(r.Returns, nil)
-		}
-		if routes != nil {
-			routes.Append(r.Routes.IDs)
-		}
 	}
-	return b.NewRecordBatch()
+	return out
 }

@@ -142,45 +142,49 @@ func readBack(t *rapid.T, data []byte) []Row {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	record, err := r.RecordBatch(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := make([]Row, record.NumRows())
-	list := func(col, row int) (arrow.Array, int, int) {
-		l := record.Column(col).(*array.List)
-		start, end := l.ValueOffsets(row)
-		return l.ListValues(), int(start), int(end)
-	}
+	rows := make([]Row, r.NumRecords())
 	for i := range rows {
-		rows[i].Episode = record.Column(0).(*array.String).Value(i)
-		v, a, b := list(1, i)
-		rows[i].Tokens = v.(*array.Int32).Int32Values()[a:b]
-		v, a, b = list(2, i)
-		rows[i].Logprobs = v.(*array.Float32).Float32Values()[a:b]
-		v, a, b = list(3, i)
-		rows[i].Versions = v.(*array.Int32).Int32Values()[a:b]
-		v, a, b = list(4, i)
-		for k := a; k < b; k++ {
-			rows[i].Mask = append(rows[i].Mask, v.(*array.Boolean).Value(k))
+		record, err := r.RecordBatchAt(i)
+		if err != nil {
+			t.Fatal(err)
 		}
-		v, a, b = list(5, i)
-		rows[i].Advantages = v.(*array.Float32).Float32Values()[a:b]
-		if declared, ok := r.Schema().Metadata().GetValue("routed_experts"); ok {
-			routes := milepost.Routes{IDs: record.Column(int(record.NumCols()) - 1).(*array.LargeBinary).Value(i)}
-			if _, err := fmt.Sscanf(declared, "%d,%d,%d", &routes.Layers, &routes.TopK, &routes.Size); err != nil {
-				t.Fatal(err)
-			}
-			rows[i].Routes = &routes
+		if record.NumRows() != 1 {
+			t.Fatalf("record batch %d has %d rows", i, record.NumRows())
 		}
-		if record.NumCols() > 7 {
-			v, a, b = list(6, i)
-			rows[i].Values = v.(*array.Float32).Float32Values()[a:b]
-			v, a, b = list(7, i)
-			rows[i].Returns = v.(*array.Float32).Float32Values()[a:b]
-		}
+		rows[i] = rowOf(t, r.Schema(), record)
+		record.Release()
 	}
 	return rows
+}
+
+func rowOf(t *rapid.T, schema *arrow.Schema, record arrow.RecordBatch) Row {
+	row := Row{Episode: record.Column(0).(*array.String).Value(0)}
+	list := func(col int) arrow.Array {
+		l := record.Column(col).(*array.List)
+		if start, end := l.ValueOffsets(0); start != 0 || int(end) != l.ListValues().Len() {
+			t.Fatalf("column %d has offsets %d and %d", col, start, end)
+		}
+		return l.ListValues()
+	}
+	row.Tokens = list(1).(*array.Int32).Int32Values()
+	row.Logprobs = list(2).(*array.Float32).Float32Values()
+	row.Versions = list(3).(*array.Int32).Int32Values()
+	for mask, k := list(4).(*array.Boolean), 0; k < mask.Len(); k++ {
+		row.Mask = append(row.Mask, mask.Value(k))
+	}
+	row.Advantages = list(5).(*array.Float32).Float32Values()
+	if declared, ok := schema.Metadata().GetValue("routed_experts"); ok {
+		routes := milepost.Routes{IDs: record.Column(int(record.NumCols()) - 1).(*array.LargeBinary).Value(0)}
+		if _, err := fmt.Sscanf(declared, "%d,%d,%d", &routes.Layers, &routes.TopK, &routes.Size); err != nil {
+			t.Fatal(err)
+		}
+		row.Routes = &routes
+	}
+	if record.NumCols() > 7 {
+		row.Values = list(6).(*array.Float32).Float32Values()
+		row.Returns = list(7).(*array.Float32).Float32Values()
+	}
+	return row
 }
 
 func TestBadRowsAreRefused(t *testing.T) {

@@ -1,6 +1,7 @@
 """Training batches: Arrow IPC files of the schema in proto/batch.schema, verified by SHA-256 and mapped."""
 
 import hashlib
+import math
 import mmap
 from dataclasses import dataclass
 
@@ -29,7 +30,8 @@ ROUTED = pa.field("routed_experts", pa.large_binary())
 
 @dataclass
 class Sequence:
-    """One row: all tensors [T]; element t speaks of token t given the ones before it."""
+    """One row: all tensors [T]; element t speaks of token t given the ones before it. Some lie in the mapped file: they must
+    not be written to."""
 
     episode: str
     tokens: Tensor  # int64
@@ -59,6 +61,11 @@ def load(path: str, sha256: str) -> list[Sequence]:
     found = hashlib.sha256(mapped).hexdigest()
     if found != sha256:
         raise TrainerError("corrupt", f"batch file {path} has SHA-256 {found}; allowed: {sha256 or 'the one of the call'}")
+    return parse(path, mapped)
+
+
+def parse(path: str, mapped) -> list[Sequence]:
+    """The rows of a mapped file whose hash is right; path is for errors."""
     try:
         table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
     except pa.ArrowInvalid as e:
@@ -119,7 +126,9 @@ def sequence(path: str, i: int, table: pa.Table, shape: tuple[int, int, int] | N
         values = table[name][i].values
         if values is None or values.null_count:
             raise bad(name, "is null or holds nulls; allowed: a list without nulls")
-        columns[name] = torch.tensor(values.to_numpy(zero_copy_only=False))
+        # Arrow packs booleans to bits; everything else stays in the mapped file.
+        packed = pa.types.is_boolean(values.type)
+        columns[name] = torch.from_numpy(values.to_numpy(zero_copy_only=False)) if packed else torch.from_dlpack(values)
     n = len(columns["tokens"])
     if n == 0:
         raise bad("tokens", "is empty; allowed: one token or more")
@@ -127,7 +136,8 @@ def sequence(path: str, i: int, table: pa.Table, shape: tuple[int, int, int] | N
         if len(values) != n:
             raise bad(name, f"has {len(values)} elements; allowed: {n}, as many as tokens")
     for name in ("logprobs", "advantages", "values", "returns"):
-        if name in columns and not columns[name].isfinite().all():
+        # The least and the greatest are not a number where any is not; isfinite would write a mask first.
+        if name in columns and not all(math.isfinite(x) for x in columns[name].aminmax()):
             raise bad(name, "holds a number that is not finite; allowed: finite numbers")
     if columns["mask"][0]:
         raise bad("mask", "trains element 0, which no token precedes; allowed: false there")
