@@ -74,6 +74,7 @@ func Load(name string, overrides []string) (Run, error) {
 	}
 	c.Server.Routes, c.Policy.Token.Routes = c.Trainer.RoutingReplay, c.Trainer.RoutingReplay
 	c.Server.Transfer = c.Weights.ServerBackend()
+	c.serveAdapters()
 	return c, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/milepost-rl/milepost/orchestrator/tracker"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
+	"github.com/milepost-rl/milepost/rollout/remote"
 	"github.com/milepost-rl/milepost/shadow"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
@@ -38,6 +39,7 @@ type Run struct {
 	Server   vllm.ServerConfig          `yaml:"server"`   // the vLLM server that samples, started and supervised by the run or one's own
 	Policy   Policy                     `yaml:"policy"`   // how the agent loop speaks to the servers
 	Rollout  rollout.Config             `yaml:"rollout"`  // the agent loop: scaffold and limits
+	Workers  remote.Config              `yaml:"workers"`  // where the episodes of training and evaluation live: in the run's process, or at `milepost worker rollout` processes
 	Sandbox  Sandbox                    `yaml:"sandbox"`  // where agents and tests run: bubblewrap on this machine, or containers
 	Tests    testrun.Config             `yaml:"tests"`    // how a task's tests are run
 	Probes   Probes                     `yaml:"probes"`   // shadow verification: the tests run beside the agent after every change
@@ -106,6 +108,10 @@ type Trainer struct {
 	// FreshValueHead gives a checkpoint without a value head a new one instead of refusing it. Whether there is a value
 	// head is credit.estimator's to say (ppo_gae has one).
 	FreshValueHead bool `yaml:"fresh_value_head"`
+
+	// Lora trains an adapter (LoRA, by peft) instead of the whole model. weights.method says what servers get: the adapter
+	// (lora), or a whole model with it merged (disk, transfer). A reference that is the model itself takes no memory.
+	Lora trainerbridge.LoraConfig `yaml:"lora"`
 }
 
 // RFT is the cold start: demonstrations filtered by execution, then supervised fine-tuning (Nebius, arXiv 2508.03501).
@@ -137,11 +143,12 @@ func Default() Run {
 		Server:   vllm.DefaultServerConfig(),
 		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig(), Chat: policy.DefaultChatConfig()},
 		Rollout:  rollout.Default(),
+		Workers:  remote.Default(),
 		Sandbox:  Sandbox{Driver: SandboxLocal, Docker: docker.Default(), Apptainer: apptainer.Default()},
 		Tests:    testrun.Default(),
 		Probes:   Probes{Server: shadow.DefaultServer(), Connect: shadow.DefaultConnect(), Prober: shadow.DefaultProber(), Worker: shadow.DefaultWorker(), Local: true},
 		Credit:   credit.Default(),
-		Trainer:  Trainer{DType: "float32", Ranks: 1},
+		Trainer:  Trainer{DType: "float32", Ranks: 1, Lora: trainerbridge.DefaultLoraConfig()},
 		Update:   trainerbridge.DefaultUpdateConfig(),
 		Weights:  weights.DefaultConfig(),
 		Schedule: orchestrator.DefaultConfig(),
@@ -170,7 +177,7 @@ func (c Run) Validate() error {
 		check   func() error
 	}{
 		{"server", c.Server.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate}, {"policy.chat", c.Policy.validateChat},
-		{"rollout", c.Rollout.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
+		{"rollout", c.Rollout.Validate}, {"workers", c.Workers.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
 		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"tasks", c.Tasks.validate}, {"trainer", c.Trainer.validate},
@@ -205,10 +212,14 @@ func (c Run) agree() error {
 		return milepost.E(op, milepost.KindInvalid, "trainer.fresh_value_head is true and credit.estimator %s, which has no value head; allowed: false, or ppo_gae", c.Credit.Estimator)
 	case c.Tests.Resident && !c.Sandbox.sharesFolders():
 		return milepost.E(op, milepost.KindInvalid, "tests.resident is true and an engine of sandbox.docker may be on another machine; resident tests need engines on unix:// sockets, or set tests.resident: false")
+	case c.Workers.Mode != remote.ModeLocal && c.Probes.Prober.Mode == shadow.ModeSynchronous:
+		return milepost.E(op, milepost.KindInvalid, "workers.mode is %s and probes.prober.mode synchronous, in which agents wait for their probes; allowed with it: workers.mode local", c.Workers.Mode)
+	case c.Workers.Mode != remote.ModeLocal && !c.Probes.Server.Listen && c.Probes.Connect.URL == "":
+		return milepost.E(op, milepost.KindInvalid, "workers.mode is %s, and no worker can reach the messenger; set probes.server.listen: true, or probes.connect.url", c.Workers.Mode)
 	case c.Probes.Prober.Streams != c.Probes.Worker.Streams:
 		return milepost.E(op, milepost.KindInvalid, "probes.prober.streams and probes.worker.streams differ; they must be equal")
 	}
-	return nil
+	return c.checkLora()
 }
 
 func (t TaskSets) validate() error {
@@ -228,7 +239,7 @@ func (t Trainer) validate() error {
 	if t.Ranks < 1 || t.Ranks > 1 && t.Address != "" {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "ranks is %d; allowed: 1 or more, and 1 where address names a trainer that runs already (its torchrun has the number)", t.Ranks)
 	}
-	return nil
+	return t.Lora.Validate()
 }
 
 // validateChat checks the chat endpoint; without an address it is not used, or --chat names it.

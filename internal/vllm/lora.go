@@ -17,8 +17,8 @@ type LoraServing struct {
 	MaxCPULoras int `yaml:"max_cpu_loras"` // adapters kept in memory, at least max_loras; one with requests under way must not be dropped, so more than ever are under way
 }
 
-// DefaultLoraServing is enough for a push beside requests of the two versions before.
-func DefaultLoraServing() LoraServing { return LoraServing{MaxLoras: 4, MaxCPULoras: 8} }
+// DefaultLoraServing is enough for the default staleness of asynchronous runs, and the push of one version more.
+func DefaultLoraServing() LoraServing { return LoraServing{MaxLoras: 6, MaxCPULoras: 12} }
 
 // loraRanks are the values that vLLM allows for --max-lora-rank.
 var loraRanks = []int{1, 8, 16, 32, 64, 128, 256, 320, 512}
