@@ -80,7 +80,7 @@ func (r *Runner) openBatches(cs []Command) error {
 			}
 			records = done
 		}
-		b := &batch{name: name, part: part, ended: map[string]*episodeDone{}, before: r.deps.Probes.Stats(), since: r.deps.Now()}
+		b := &batch{name: name, part: part, ended: map[string]*episodeDone{}, before: r.totals(), since: r.deps.Now()}
 		for _, rec := range records {
 			b.ended[rec.Episode.ID] = doneOf(rec) // a judged episode follows the one that ended
 		}
@@ -101,7 +101,7 @@ func (r *Runner) closeBatch(c Command) error {
 	if c.Type == CommandFinalise && r.cfg.Mode == ModeAsync {
 		untaken := r.machine.Untaken()
 		maps.DeleteFunc(b.ended, func(id string, _ *episodeDone) bool { return !untaken[id] })
-		b.before, b.since = r.deps.Probes.Stats(), r.deps.Now()
+		b.before, b.since = r.totals(), r.deps.Now()
 		part, err := b.part.compact(r.folder, b.name, untaken)
 		b.part = part
 		return err

@@ -16,10 +16,12 @@ func (r *Runner) runEpisode(ctx context.Context, spec EpisodeSpec) completion {
 	if task == nil {
 		return completion{err: milepost.E("orchestrator: episode", milepost.KindNotFound, "episode %s wants task %s, which was not loaded", spec.ID, spec.Task)}
 	}
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
+	if !r.deps.Unbounded {
+		select {
+		case r.slots <- struct{}{}:
+			defer func() { <-r.slots }()
+		case <-ctx.Done():
+		}
 	}
 	if unwanted(ctx) {
 		return cancelled(spec, nil)

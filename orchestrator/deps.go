@@ -75,7 +75,12 @@ type Deps struct {
 	Learner  Learner
 	Weights  Weights
 	Now      func() time.Time
-	Report   func(Status) // called from one goroutine at a time whenever something changes; may be nil
+
+	// Unbounded says that Rollouts bounds by itself how many episodes run at once, as workers on other machines do; otherwise
+	// schedule.concurrency of them do.
+	Unbounded bool
+	Workers   func() map[string]float64 // running totals of rollout workers by name (docs/metrics.md); nil where there are none
+	Report    func(Status)              // called from one goroutine at a time whenever something changes; may be nil
 
 	// Recorded is called with every line of metrics.jsonl once it is there, in order, one at a time; it must return at once.
 	// May be nil.

@@ -144,7 +144,7 @@ func (r *Runner) runFinalise(ctx context.Context, c Command, g given) completion
 	if asking > 0 {
 		metrics["time_values_s"] = asking.Seconds()
 	}
-	probeMetrics(metrics, g.before, r.deps.Probes.Stats())
+	probeMetrics(metrics, g.before, r.totals())
 	if err := r.recordMetrics(c.Update, PartBatch, metrics); err != nil {
 		return completion{err: err}
 	}

@@ -89,20 +89,34 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// probeStates are the names among the probe totals that say how things stand; the others are counts and sums.
-var probeStates = map[string]bool{"backlog": true, "in_flight": true, "workers": true}
+// states are the names among the totals that say how things stand; the others are counts and sums.
+var states = map[string]bool{"probe_backlog": true, "probe_in_flight": true, "probe_workers": true,
+	"worker_workers": true, "worker_slots": true, "worker_busy": true, "worker_waiting": true, "worker_held": true}
 
 // IsProbeState reports whether a name among the probe totals says how things stand now.
-func IsProbeState(name string) bool { return probeStates[name] }
+func IsProbeState(name string) bool { return states["probe_"+name] }
 
-// probeMetrics adds the change of the probe totals over a batch under "probe_" names, states as they are, and the
-// shares derived from them (shadow.Stats says what they mean and what they flatter).
+// totals are the running totals of probes ("probe_" names) and of rollout workers ("worker_" names).
+func (r *Runner) totals() map[string]float64 {
+	out := map[string]float64{}
+	for k, v := range r.deps.Probes.Stats() {
+		out["probe_"+k] = v
+	}
+	if r.deps.Workers != nil {
+		for k, v := range r.deps.Workers() {
+			out["worker_"+k] = v
+		}
+	}
+	return out
+}
+
+// probeMetrics adds the change of the totals over a batch, states as they are, and the shares derived from them (shadow.Stats says what they mean and what they flatter).
 func probeMetrics(into, before, after map[string]float64) {
 	for k, v := range after {
-		if !probeStates[k] {
+		if !states[k] {
 			v -= before[k]
 		}
-		into["probe_"+k] = v
+		into[k] = v
 	}
 	if all := into["probe_step_time_s"] + into["probe_verdict_time_s"]; all > 0 {
 		into["probe_hidden_share"] = max(0, 1-into["probe_barrier_wait_s"]/all)

@@ -119,7 +119,7 @@ func fullRun(t *testing.T) *Run {
 }
 
 func worker() Worker {
-	return Worker{func() WorkerState {
+	return Worker{State: func() WorkerState {
 		return WorkerState{Name: "w", Slots: 4, Busy: 1, Served: 9, Failed: 2, Failing: 1, Started: time.Unix(1700000000, 0), Drains: true}
 	}}
 }

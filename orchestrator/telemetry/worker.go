@@ -6,29 +6,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// WorkerState is what a shadow worker says of itself.
+// WorkerState is what a worker says of itself.
 type WorkerState struct {
 	Name    string
 	Slots   int
 	Busy    int
-	Served  int // results published since it started
+	Served  int // probes or episodes that it sent back since it started
 	Failed  int // of them, infrastructure failures
-	Failing int // failures of its own since it last ran a probe well
+	Failing int // failures of its own since its last success
 	Started time.Time
 	Drains  bool
 }
 
-// Worker are the figures of a shadow worker.
-type Worker struct{ State func() WorkerState }
+// Worker are the figures of a worker: of probes, or of episodes (names that begin with rollout_).
+type Worker struct {
+	State    func() WorkerState
+	Episodes bool
+}
+
+// workerDescs are the names of a worker's figures.
+type workerDescs struct{ slots, busy, served, failed, failing, drains, start *prometheus.Desc }
+
+func newWorkerDescs(prefix, unit, units string) workerDescs {
+	return workerDescs{
+		slots:   desc(prefix+"worker_slots", "How many "+units+" the worker runs at once.", "worker"),
+		busy:    desc(prefix+"worker_slots_busy", "Slots that run "+unit+".", "worker"),
+		served:  desc(prefix+"worker_"+units+"_served_total", "Results published.", "worker"),
+		failed:  desc(prefix+"worker_"+units+"_failed_total", "Results that were failures of infrastructure.", "worker"),
+		failing: desc(prefix+"worker_failures_in_a_row", "Failures of its own since the worker last ran "+unit+" well.", "worker"),
+		drains:  desc(prefix+"worker_draining", "1 where the worker takes no more work.", "worker"),
+		start:   desc(prefix+"worker_start_time_seconds", "When the worker started, in Unix time.", "worker"),
+	}
+}
 
 var (
-	workerSlotsDesc   = desc("worker_slots", "Probes that the worker runs at once.", "worker")
-	workerBusyDesc    = desc("worker_slots_busy", "Slots that run a probe.", "worker")
-	workerServedDesc  = desc("worker_probes_served_total", "Results published.", "worker")
-	workerFailedDesc  = desc("worker_probes_failed_total", "Results that were failures of infrastructure.", "worker")
-	workerFailingDesc = desc("worker_failures_in_a_row", "Failures of its own since the worker last ran a probe well.", "worker")
-	workerDrainsDesc  = desc("worker_draining", "1 where the worker takes no more work.", "worker")
-	workerStartDesc   = desc("worker_start_time_seconds", "When the worker started, in Unix time.", "worker")
+	probeWorker   = newWorkerDescs("", "a probe", "probes")
+	rolloutWorker = newWorkerDescs("rollout_", "an episode", "episodes")
 )
 
 // Describe implements prometheus.Collector.
@@ -36,16 +49,19 @@ func (w Worker) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByColl
 
 // Collect implements prometheus.Collector.
 func (w Worker) Collect(ch chan<- prometheus.Metric) {
-	s, state := sink{ch}, w.State()
+	s, state, d := sink{ch}, w.State(), probeWorker
+	if w.Episodes {
+		d = rolloutWorker
+	}
 	drains := 0.
 	if state.Drains {
 		drains = 1
 	}
-	s.gauge(workerSlotsDesc, float64(state.Slots), state.Name)
-	s.gauge(workerBusyDesc, float64(state.Busy), state.Name)
-	s.counter(workerServedDesc, float64(state.Served), state.Name)
-	s.counter(workerFailedDesc, float64(state.Failed), state.Name)
-	s.gauge(workerFailingDesc, float64(state.Failing), state.Name)
-	s.gauge(workerDrainsDesc, drains, state.Name)
-	s.gauge(workerStartDesc, float64(state.Started.UnixNano())/1e9, state.Name)
+	s.gauge(d.slots, float64(state.Slots), state.Name)
+	s.gauge(d.busy, float64(state.Busy), state.Name)
+	s.counter(d.served, float64(state.Served), state.Name)
+	s.counter(d.failed, float64(state.Failed), state.Name)
+	s.gauge(d.failing, float64(state.Failing), state.Name)
+	s.gauge(d.drains, drains, state.Name)
+	s.gauge(d.start, float64(state.Started.UnixNano())/1e9, state.Name)
 }
