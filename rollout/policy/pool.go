@@ -131,6 +131,9 @@ func NewPool(cfg PoolConfig, deps PoolDeps) (*Pool, error) {
 	return p, nil
 }
 
+// Config is what the pool was made with.
+func (p *Pool) Config() PoolConfig { return p.cfg }
+
 // Forget ends a session's affinity.
 func (p *Pool) Forget(session string) {
 	p.mu.Lock()

@@ -16,7 +16,7 @@ type Mode string
 const (
 	ModeLocal  Mode = "local"  // in the orchestrator's process
 	ModeRemote Mode = "remote" // at `milepost worker rollout` processes
-	ModeBoth   Mode = "both"   // at both: the orchestrator's process takes part with schedule.concurrency slots
+	ModeBoth   Mode = "both"   // at both: the orchestrator's process takes part as one more worker
 )
 
 // Modes lists them.
@@ -25,7 +25,8 @@ var Modes = []Mode{ModeLocal, ModeRemote, ModeBoth}
 // Config says where a run's episodes live and how they are handed out.
 type Config struct {
 	// Mode is local (in the run's own process, schedule.concurrency at once), remote (at `milepost worker rollout` processes,
-	// as many at once as they have free slots) or both.
+	// as many at once as they have free slots) or both (the run's process is one more worker, with worker.slots). In
+	// schedule.mode async, schedule.concurrency bounds what is under way at all places together.
 	Mode Mode `yaml:"mode"`
 	// Lease is how long a worker may be silent before its episodes go to another one. Time in which the run itself has no
 	// connection to the messenger does not count.
@@ -34,7 +35,7 @@ type Config struct {
 	MaxLosses int `yaml:"max_losses"`
 	// InlineLimit is bytes of one message; episodes and files above it go through the object store.
 	InlineLimit int `yaml:"inline_limit"`
-	// Worker is the workers' side; `milepost worker rollout` reads it.
+	// Worker is the workers' side; `milepost worker rollout` reads it, and in mode both the run's own process.
 	Worker WorkerConfig `yaml:"worker"`
 }
 

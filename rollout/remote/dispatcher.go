@@ -96,7 +96,7 @@ func NewDispatcher(cfg Config, deps Deps) (*Dispatcher, error) {
 	if deps.Warn == nil {
 		deps.Warn = func(error) {}
 	}
-	deps.Settings.Pool.APIKey, deps.Settings.Pool.URLs = "", nil // workers have a key of their own, and addresses by notices
+	deps.Settings.Pool.APIKey, deps.Settings.Pool.URLs = "", nil // no secret travels, and addresses come with notices
 	depot, err := newDepot(deps.NC, deps.Prefix, cfg.InlineLimit)
 	if err != nil {
 		return nil, err

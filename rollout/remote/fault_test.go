@@ -230,7 +230,7 @@ func TestServerRestart(t *testing.T) {
 	for name, lose := range map[string]bool{"same store": false, "empty store": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.run.Lease, r.work.Orphaned = 700*time.Millisecond, time.Second
+			r.run.Lease, r.work.Orphaned = 1500*time.Millisecond, time.Second
 			r.testers()
 			o := r.orchestrate(1)
 			gate := make(chan struct{})
@@ -242,8 +242,8 @@ func TestServerRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.srv.Close()
-			time.Sleep(1500 * time.Millisecond)
-			close(gate) // the episodes end while nobody can be told
+			time.Sleep(2500 * time.Millisecond) // longer than lease and orphaned
+			close(gate)                         // the episodes end while nobody can be told
 			r.cfg.Port = port
 			if lose {
 				r.cfg.Dir = t.TempDir()

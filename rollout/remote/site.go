@@ -24,12 +24,10 @@ type tokenPolicy struct {
 	end  func()
 }
 
-// NewPolicy makes the model that training uses: its tokens leave only as the run's own gate allows (policy.Pool.Follow). key is
-// the bearer token of the endpoints, "" for none. Errors: KindInvalid.
-func NewPolicy(s Settings, key string) (Policy, error) {
-	cfg := s.Pool
-	cfg.APIKey, cfg.URLs = key, nil
-	pool, err := policy.NewPool(cfg, policy.PoolDeps{})
+// NewPolicy makes the model that training uses: its tokens leave only as the run's own gate allows (policy.Pool.Follow). Errors:
+// KindInvalid.
+func NewPolicy(s Settings) (Policy, error) {
+	pool, err := policy.NewPool(s.Pool, policy.PoolDeps{})
 	if err != nil {
 		return nil, err
 	}

@@ -87,8 +87,7 @@ type wireOrder struct {
 	ProbeSteps bool            `json:"probe_steps"`
 }
 
-// Settings are a run's settings that its episodes follow, wherever they live. Secrets are in none of them: a worker has its
-// own API key.
+// Settings are a run's settings that its episodes follow, wherever they live. No secret is in them.
 type Settings struct {
 	Rollout rollout.Config     `json:"rollout"`
 	Pool    policy.PoolConfig  `json:"pool"` // without addresses, which come with notices

@@ -95,6 +95,13 @@ func NewWorker(cfg WorkerConfig, deps WorkerDeps) (*Worker, error) {
 // Name is the worker's name in results and heartbeats.
 func (w *Worker) Name() string { return w.cfg.Name }
 
+// Info is what the worker's heartbeats say.
+func (w *Worker) Info() WorkerInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.info
+}
+
 // Run serves until ctx ends, then drains, and returns nil. Errors: KindUnavailable when it cannot listen.
 func (w *Worker) Run(ctx context.Context) error {
 	const op = "remote: run worker"
