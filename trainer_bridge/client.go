@@ -78,7 +78,7 @@ type ModelInfo struct {
 	DType      string
 	Updates    int64    // updates held by the weights
 	BatchIDs   []string // the batches of those updates, in order
-	SHA256     string   // over names, shapes and bytes of all weights but the value head's
+	SHA256     string   // over names, shapes and bytes of all weights but the value head's; with an adapter over its and the base's
 	ValueHead  bool
 }
 
@@ -253,12 +253,23 @@ func (c *Client) Load(ctx context.Context, r LoadRequest) (ModelInfo, error) {
 	return modelInfo(reply.Info), nil
 }
 
-// Export writes a Hugging Face model directory (safetensors, configuration, tokenizer; no value head) that the sampler loads. It
-// appears whole; one of that name is replaced. It returns the SHA-256 of the weights, as [ModelInfo].
+// Export writes a Hugging Face model directory (safetensors, configuration, tokenizer; no value head, an adapter merged) that the
+// sampler loads. It appears whole; one of that name is replaced. It returns the SHA-256 of the weights, as [ModelInfo].
 func (c *Client) Export(ctx context.Context, dir string) (string, error) {
 	reply, err := c.rpc.Export(ctx, &trainerpb.ExportRequest{Dir: dir})
 	if err != nil {
 		return "", wireError("trainerbridge: export", err)
+	}
+	return reply.WeightsSha256, nil
+}
+
+// ExportAdapter writes the LoRA adapter alone, in peft's form with the path of its base, for a server that takes adapters.
+// It appears whole; one of that name is replaced. It returns the SHA-256 of the weights, as [ModelInfo]. Kinds: invalid
+// where no adapter is trained, unavailable.
+func (c *Client) ExportAdapter(ctx context.Context, dir string) (string, error) {
+	reply, err := c.rpc.Export(ctx, &trainerpb.ExportRequest{Dir: dir, Adapter: true})
+	if err != nil {
+		return "", wireError("trainerbridge: export adapter", err)
 	}
 	return reply.WeightsSha256, nil
 }

@@ -165,17 +165,6 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 // demosFile is the demonstrations' name within their directory.
 const demosFile = "demos.jsonl"
 
-// demo is one line of it: the conversation of an accepted episode.
-type demo struct {
-	ID       string        `json:"id"`
-	Messages []demoMessage `json:"messages"`
-}
-
-type demoMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
 // collectDemos lets the source's model try every task and writes the accepted conversations to dir.
 func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milepost.Task, from demoSource, dir string, p *progress) (err error) {
 	probes, err := openProbing(ctx, cfg, w, dir, "demos-"+rand.Text()[:10], 1, tasks, func(e error) { p.line("warning: %v", e) })
@@ -221,17 +210,17 @@ func collectDemos(ctx context.Context, cfg configs.Run, w *world, tasks []*milep
 	if len(kept) < cfg.RFT.Minimum {
 		return milepost.E("rft", milepost.KindLimit, "only %d demonstrations were accepted; rft.minimum is %d", len(kept), cfg.RFT.Minimum)
 	}
-	return writeDemos(filepath.Join(dir, demosFile), opened, answerRole(cfg.Rollout), kept)
+	return writeDemos(filepath.Join(dir, demosFile), opened, answerRole(cfg.Rollout), cfg.RFT.Mask, kept)
 }
 
 // writeDemos writes conversations as JSONL, one message a turn, as the policy will see them. The file appears whole.
-func writeDemos(path string, opened *openings, answers rollout.Role, eps []*milepost.Episode) error {
+func writeDemos(path string, opened *openings, answers rollout.Role, mask orchestrator.Mask, eps []*milepost.Episode) error {
 	const op = "write demonstrations"
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	for _, ep := range eps {
-		if err := enc.Encode(conversation(ep, opened.of(ep.ID), answers)); err != nil {
+		if err := enc.Encode(conversation(ep, opened.of(ep.ID), answers, mask)); err != nil {
 			return milepost.Wrap(op, milepost.KindInternal, err)
 		}
 	}
@@ -249,16 +238,26 @@ func answerRole(cfg rollout.Config) rollout.Role {
 	return rollout.RoleTool
 }
 
-// conversation is an episode as messages: the opening, then call and observation in turn, the last call unanswered.
-func conversation(ep *milepost.Episode, opening []rollout.Message, answers rollout.Role) demo {
-	d := demo{ID: ep.ID}
+// conversation is an episode as messages: the opening, then call and observation in turn, up to the last call that is
+// trained, unanswered.
+func conversation(ep *milepost.Episode, opening []rollout.Message, answers rollout.Role, mask orchestrator.Mask) trajectories.Demo {
+	d := trajectories.Demo{ID: ep.ID}
 	for _, m := range opening {
-		d.Messages = append(d.Messages, demoMessage{Role: string(m.Role), Content: m.Content})
+		d.Messages = append(d.Messages, trajectories.DemoMessage{Role: string(m.Role), Content: m.Content})
 	}
-	for i, s := range ep.Steps {
-		d.Messages = append(d.Messages, demoMessage{Role: "assistant", Content: s.Action.Text})
-		if i < len(ep.Steps)-1 {
-			d.Messages = append(d.Messages, demoMessage{Role: string(answers), Content: s.Observed})
+	last := len(ep.Steps) - 1
+	for last >= 0 && !mask.Trains(&ep.Steps[last]) {
+		last--
+	}
+	for i := range ep.Steps[:last+1] {
+		s := &ep.Steps[i]
+		said := trajectories.DemoMessage{Role: "assistant", Content: s.Action.Text}
+		if !mask.Trains(s) {
+			said.Train = new(bool)
+		}
+		d.Messages = append(d.Messages, said)
+		if i < last {
+			d.Messages = append(d.Messages, trajectories.DemoMessage{Role: string(answers), Content: s.Observed})
 		}
 	}
 	return d
@@ -294,5 +293,5 @@ func fineTune(ctx context.Context, cfg configs.Run, t *trainer, model, demos, ou
 		return err
 	}
 	p.line("cold start: %d steps, %d tokens, loss %.3f, %.0f s", last.Steps, last.Tokens, last.Loss, time.Since(began).Seconds())
-	return t.Export(ctx, out)
+	return t.exportModel(ctx, out)
 }

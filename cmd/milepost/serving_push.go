@@ -26,7 +26,7 @@ func (s *serving) usePusher(ctx context.Context, trainer weights.Trainer, vocab 
 	if err != nil {
 		return err
 	}
-	pusher, err := weights.New(method, cfg, weights.Deps{Scorer: trainer, Gate: s.pool})
+	pusher, err := weights.New(method, cfg, weights.Deps{Scorer: trainer, Gate: s.pool, Model: s.cfg.Policy.Pool.Model})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
+	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
 
 // trainer is the trainer process and the client that controls it; it implements orchestrator.Learner.
@@ -218,8 +219,17 @@ func (t *trainer) Save(ctx context.Context, dir string) error {
 	return err
 }
 
-// Export implements orchestrator.Learner.
+// Export implements orchestrator.Learner: the adapter where servers take adapters, else the whole model.
 func (t *trainer) Export(ctx context.Context, dir string) error {
+	if t.cfg.Weights.Method == weights.MethodLora {
+		_, err := t.ExportAdapter(ctx, absolute(dir))
+		return err
+	}
+	return t.exportModel(ctx, dir)
+}
+
+// exportModel writes the whole model.
+func (t *trainer) exportModel(ctx context.Context, dir string) error {
 	_, err := t.Client.Export(ctx, absolute(dir))
 	return err
 }
@@ -229,7 +239,8 @@ func (t *trainer) Values(ctx context.Context, path, sha256 string) ([][]float32,
 	return t.Client.Values(ctx, trainerbridge.Batch{Path: absolute(path), SHA256: sha256}, t.cfg.Update.MicroTokens)
 }
 
-// Load implements orchestrator.Learner: a checkpoint where dir has a commit marker, else a model with a fresh optimizer.
+// Load implements orchestrator.Learner: a checkpoint where dir has a commit marker, else a model (or an exported adapter,
+// where one is trained) with a fresh optimizer.
 // It has a value head where the estimator needs values.
 func (t *trainer) Load(ctx context.Context, dir string) error {
 	dir = absolute(dir)
@@ -244,7 +255,7 @@ func (t *trainer) Load(ctx context.Context, dir string) error {
 
 // options are the choices that Init and Load share.
 func (t *trainer) options() trainerbridge.Options {
-	return trainerbridge.Options{RoutingReplay: t.cfg.Trainer.RoutingReplay}
+	return trainerbridge.Options{Lora: t.cfg.Trainer.Lora, RoutingReplay: t.cfg.Trainer.RoutingReplay}
 }
 
 // absolute is for paths that another process is told; the working directory exists.
