@@ -119,6 +119,7 @@ type RFT struct {
 	Expert      expert.Config             `yaml:"expert"`      // the scripted, imperfect expert that demonstrates
 	Attempts    int                       `yaml:"attempts"`    // demonstrations tried for each training task
 	Accept      orchestrator.Acceptance   `yaml:"accept"`      // which demonstrations train: resolved (every test passes) or improved (more is fixed than broken at the end)
+	Mask        orchestrator.Mask         `yaml:"mask"`        // turns of a demonstration that stay as context and are not trained: none, or invalid (no call, bad arguments, a call against the rules)
 	Minimum     int                       `yaml:"minimum"`     // fewer accepted demonstrations are an error
 	Concurrency int                       `yaml:"concurrency"` // demonstrations under way at once
 	SFT         trainerbridge.SFTConfig   `yaml:"sft"`         // the supervised steps
@@ -152,7 +153,7 @@ func Default() Run {
 		Update:   trainerbridge.DefaultUpdateConfig(),
 		Weights:  weights.DefaultConfig(),
 		Schedule: orchestrator.DefaultConfig(),
-		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Minimum: 1, Concurrency: 8,
+		RFT: RFT{Expert: expert.DefaultConfig(), Attempts: 1, Accept: orchestrator.AcceptResolved, Mask: orchestrator.MaskNone, Minimum: 1, Concurrency: 8,
 			SFT: trainerbridge.DefaultSFTConfig(), Model: trainerbridge.DefaultModelConfig()},
 		Eval:     evaluate.DefaultConfig(),
 		Trackers: tracker.Default(),
@@ -266,6 +267,8 @@ func (r RFT) validate() error {
 		return milepost.E(op, milepost.KindInvalid, "attempts, minimum and concurrency must be 1 or more (got %d, %d, %d)", r.Attempts, r.Minimum, r.Concurrency)
 	case r.Accept != orchestrator.AcceptResolved && r.Accept != orchestrator.AcceptImproved:
 		return milepost.E(op, milepost.KindInvalid, "accept is %q; allowed: resolved, improved", r.Accept)
+	case r.Mask != orchestrator.MaskNone && r.Mask != orchestrator.MaskInvalid:
+		return milepost.E(op, milepost.KindInvalid, "mask is %q; allowed: none, invalid", r.Mask)
 	}
 	if _, err := expert.New(r.Expert); err != nil {
 		return err

@@ -19,6 +19,18 @@ const (
 	AcceptImproved Acceptance = "improved" // phi_ver of the final tree is above 0: more is fixed than was broken
 )
 
+// Mask says which turns of an accepted demonstration stay as context and are not trained.
+type Mask string
+
+// The masks.
+const (
+	MaskNone    Mask = "none"    // every turn is trained
+	MaskInvalid Mask = "invalid" // turns whose call was not valid are not (arXiv 2508.03501 masks those with format errors)
+)
+
+// Trains reports whether a turn is trained.
+func (m Mask) Trains(s *milepost.Step) bool { return m != MaskInvalid || s.Valid }
+
 // Attempts are n attempts at each task for one purpose, and the tasks by id; every attempt has a seed of its own.
 func Attempts(purpose Purpose, tasks []*milepost.Task, n int, seed int64) (map[string]*milepost.Task, []EpisodeSpec) {
 	byID := make(map[string]*milepost.Task, len(tasks))
