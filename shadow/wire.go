@@ -69,18 +69,7 @@ type wireWorker struct {
 }
 
 // WorkerInfo is what a worker tells about itself with every heartbeat.
-type WorkerInfo struct {
-	Name    string    `json:"name"`
-	Host    string    `json:"host"`
-	Wire    int       `json:"wire"` // version of the messages that it speaks; a run of another version gets nothing from it
-	Slots   int       `json:"slots"`
-	Busy    int       `json:"busy"`
-	Served  int       `json:"served"`            // results published since it started
-	Failed  int       `json:"failed"`            // of them, infrastructure failures
-	Failing int       `json:"failing,omitempty"` // failures of its own since it last ran a probe well
-	Started time.Time `json:"started"`
-	Drains  bool      `json:"drains,omitempty"` // stopping: takes no new probe
-}
+type WorkerInfo = messages.WorkerInfo
 
 // decode reads a body of this program's version into v after checking its sum. Errors: KindCorrupt.
 func decode(h nats.Header, body []byte, v any) error { return messages.Decode(wireVersion, h, body, v) }

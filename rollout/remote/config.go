@@ -32,11 +32,9 @@ type Config struct {
 	// connection to the messenger does not count.
 	Lease time.Duration `yaml:"lease"`
 	// MaxLosses is how often workers may fall silent over one episode before it counts as lost to infrastructure.
-	MaxLosses int `yaml:"max_losses"`
-	// InlineLimit is bytes of one message; episodes and files above it go through the object store.
-	InlineLimit int `yaml:"inline_limit"`
-	// Worker is the workers' side; `milepost worker rollout` reads it, and in mode both the run's own process.
-	Worker WorkerConfig `yaml:"worker"`
+	MaxLosses   int          `yaml:"max_losses"`
+	InlineLimit int          `yaml:"inline_limit"` // bytes of one message; episodes and files above it go through the object store
+	Worker      WorkerConfig `yaml:"worker"`       // the workers' side: of `milepost worker rollout`, and in mode both of the run's own process
 }
 
 // WorkerConfig configures a worker process.

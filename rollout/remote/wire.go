@@ -3,7 +3,6 @@ package remote
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/messages"
@@ -133,18 +132,7 @@ type wireWorker struct {
 }
 
 // WorkerInfo is what a worker tells about itself with every heartbeat.
-type WorkerInfo struct {
-	Name    string    `json:"name"`
-	Host    string    `json:"host"`
-	Wire    int       `json:"wire"` // version of the messages that it speaks; a run of another version gets nothing from it
-	Slots   int       `json:"slots"`
-	Busy    int       `json:"busy"`
-	Served  int       `json:"served"`            // episodes that ended here since it started
-	Failed  int       `json:"failed"`            // of them, infrastructure failures
-	Failing int       `json:"failing,omitempty"` // episodes in a row that failed before their first turn
-	Started time.Time `json:"started"`
-	Drains  bool      `json:"drains,omitempty"` // stopping: takes nothing new
-}
+type WorkerInfo = messages.WorkerInfo
 
 // agentTask is the part of a task that an agent's side needs. Tests, the reference patch and what judges a patch stay home.
 func agentTask(t *milepost.Task) *milepost.Task {

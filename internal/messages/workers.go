@@ -1,0 +1,64 @@
+package messages
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/milepost-rl/milepost"
+)
+
+// WorkerInfo is what a worker tells about itself with every heartbeat. All versions read each other's: fields are only added
+// to it.
+type WorkerInfo struct {
+	Name    string    `json:"name"`
+	Host    string    `json:"host"`
+	Wire    int       `json:"wire"` // version of the messages that it speaks; a run of another version gets nothing from it
+	Slots   int       `json:"slots"`
+	Busy    int       `json:"busy"`
+	Served  int       `json:"served"`            // results published since it started
+	Failed  int       `json:"failed"`            // of them, infrastructure failures
+	Failing int       `json:"failing,omitempty"` // failures of its own since its last success
+	Started time.Time `json:"started"`
+	Drains  bool      `json:"drains,omitempty"` // stopping: takes nothing new
+}
+
+// ListWorkers listens to the heartbeats on a subject for wait, which should be a few of them, and returns the workers heard, by
+// name. Errors: KindUnavailable, KindCanceled, KindCorrupt for a heartbeat that cannot be read.
+func ListWorkers(ctx context.Context, nc *nats.Conn, subject string, wait time.Duration) ([]WorkerInfo, error) {
+	const op = "messages: list workers"
+	sub, err := nc.SubscribeSync(subject)
+	if err != nil {
+		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
+	tctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	seen := map[string]WorkerInfo{}
+	for {
+		m, err := sub.NextMsgWithContext(tctx)
+		if tctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+		var w WorkerInfo
+		if w.Wire, err = DecodeAny(m.Header, m.Data, &w); err != nil {
+			return nil, err
+		}
+		seen[w.Name] = w
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, milepost.Wrap(op, milepost.KindCanceled, err)
+	}
+	out := make([]WorkerInfo, 0, len(seen))
+	for _, w := range seen {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b WorkerInfo) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
