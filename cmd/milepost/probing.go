@@ -17,6 +17,9 @@ import (
 // probing is the messenger with the run's prober and, unless the configuration says otherwise, a worker.
 type probing struct {
 	*shadow.Prober
+	run    string
+	epoch  uint64
+	warn   func(error)
 	server *shadow.Server
 	nc     *nats.Conn
 	stop   func() error
@@ -25,7 +28,7 @@ type probing struct {
 // openProbing connects run (an id that is unique among all runs on a cluster) in its epoch. Its cache, the flaky tests found
 // and the embedded server's files lie below dir. Tasks are those that a resumed batch may name.
 func openProbing(ctx context.Context, cfg configs.Run, w *world, dir, run string, epoch uint64, tasks []*milepost.Task, warn func(error)) (p *probing, err error) {
-	p = &probing{stop: func() error { return nil }}
+	p = &probing{run: run, epoch: epoch, warn: warn, stop: func() error { return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -76,16 +79,13 @@ func (p *probing) startWorker(ctx context.Context, cfg configs.Run, w *world, wa
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan error, 1)
-	go func() {
+	p.stop = inBackground(func(ctx context.Context) error {
 		err := worker.Run(ctx)
 		if err != nil {
 			warn(fmt.Errorf("shadow worker: %w", err))
 		}
-		done <- err
-	}()
-	p.stop = func() error { cancel(); return <-done }
+		return err
+	})
 	return nil
 }
 

@@ -135,18 +135,18 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	if err := own.start(ctx, cfg, p, folder.Path("logs")); err != nil {
 		return err
 	}
-	rolls, err := newRollouts(cfg, w, own.serving.model, probes)
+	deps := orchestrator.Deps{Probes: probes, Learner: own.trainer, Weights: own.serving, Now: time.Now, Report: p.report}
+	stop, err := openRollouts(cfg, w, own.serving, probes, &deps)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, stop()) }()
 	watch, err := openWatch(cfg, folder, probes, own.serving.pool, p)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, watch.close()) }()
-	runner, err := newRunner(cfg, folder, split, tasks, watch.over(orchestrator.Deps{
-		Rollouts: rolls, Probes: probes, Learner: own.trainer, Weights: own.serving, Now: time.Now, Report: p.report,
-	}))
+	runner, err := newRunner(cfg, folder, split, tasks, watch.over(deps))
 	if err != nil {
 		return err
 	}
@@ -359,7 +359,11 @@ func (r rollouts) Run(ctx context.Context, task *milepost.Task, spec orchestrato
 	if spec.Purpose == orchestrator.PurposeTrain {
 		runner = r.train
 	}
-	return runner.Run(ctx, rollout.Request{Episode: spec.ID, Group: spec.Group, Task: task, Attempt: spec.Attempt, Retry: spec.Retry, Seed: spec.Seed})
+	return runner.Run(ctx, requestOf(task, spec))
+}
+
+func requestOf(task *milepost.Task, spec orchestrator.EpisodeSpec) rollout.Request {
+	return rollout.Request{Episode: spec.ID, Group: spec.Group, Task: task, Attempt: spec.Attempt, Retry: spec.Retry, Seed: spec.Seed}
 }
 
 // finishReport writes the report and prints the summary.

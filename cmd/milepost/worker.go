@@ -1,26 +1,26 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/orchestrator/telemetry"
+	"github.com/milepost-rl/milepost/rollout/remote"
 	"github.com/milepost-rl/milepost/shadow"
 )
 
 func newWorkerCommand() *cobra.Command {
 	c := &cobra.Command{Use: "worker", Short: "Serve and inspect the workers of a run"}
-	c.AddCommand(newWorkerShadowCommand(), newWorkerListCommand(), newWorkerDeadCommand())
+	c.AddCommand(newWorkerShadowCommand(), newWorkerRolloutCommand(), newWorkerListCommand(), newWorkerDeadCommand())
 	return c
 }
 
@@ -51,12 +51,7 @@ func (f *natsFlags) over(c *cobra.Command, cfg shadow.ConnectConfig) (shadow.Con
 }
 
 func newWorkerShadowCommand() *cobra.Command {
-	var nats natsFlags
-	var config configFlags
-	var slots int
-	var name, dir string
-	var unconfined bool
-	var metrics telemetry.Config
+	var flags workerFlags
 	c := &cobra.Command{
 		Use:   "shadow --nats URL",
 		Short: "Run tests for any run on a NATS server, until interrupted",
@@ -65,80 +60,29 @@ on this machine are fetched from the run. On the first interrupt or SIGTERM it t
 holds within probes.worker.drain_timeout and hands back the rest.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg := configs.Default()
-			if config.file != "" || len(config.set) > 0 {
-				var err error
-				if cfg, err = config.load(); err != nil {
-					return err
-				}
-			}
-			if c.Flags().Changed("slots") {
-				cfg.Probes.Worker.Slots = slots
-			}
-			if name != "" {
-				cfg.Probes.Worker.Name = name
-			}
-			cfg.Sandbox.Unconfined = cfg.Sandbox.Unconfined || unconfined
-			connect, err := nats.over(c, cfg.Probes.Connect)
+			cfg, err := flags.load(c, func(r *configs.Run) (*int, *string) { return &r.Probes.Worker.Slots, &r.Probes.Worker.Name })
 			if err != nil {
 				return err
 			}
-			cfg.Probes.Connect = connect
-			cfg.Metrics = metrics // the configuration's is the run's
-			return serveShadow(c, cfg, dir)
+			if err := cfg.Probes.Worker.Validate(); err != nil {
+				return err
+			}
+			return inProcess(c, cfg, flags.dir, serveShadow)
 		},
 	}
-	nats.register(c)
-	config.register(c, "")
-	c.Flags().IntVar(&slots, "slots", shadow.DefaultWorker().Slots, "tests run at once")
-	c.Flags().StringVar(&name, "name", "", "name of this worker, unique; default: host and a random part")
-	c.Flags().StringVar(&dir, "dir", "", "where repositories and sandboxes are kept between starts; default: a folder that is removed at the end")
-	c.Flags().StringVar(&metrics.Listen, "metrics", "", "HOST:PORT that serves /metrics for Prometheus and /healthz; port 0 = any free one")
-	c.Flags().BoolVar(&unconfined, "unconfined", false, "run tests without a sandbox: no protection whatever")
+	flags.register(c, shadow.DefaultWorker().Slots, "tests")
 	return c
 }
 
-// serveShadow connects, opens a world for the tests and serves until the command's context ends.
-func serveShadow(c *cobra.Command, cfg configs.Run, dir string) (err error) {
-	const op = "worker"
-	ctx := c.Context()
-	if err := errors.Join(cfg.Probes.Worker.Validate(), cfg.Metrics.Validate()); err != nil {
-		return err
-	}
-	nc, err := shadow.Connect(cfg.Probes.Connect)
+// serveShadow serves until the command's context ends.
+func serveShadow(p workerProcess) error {
+	w, ctx := p.world, p.cmd.Context()
+	worker, err := shadow.NewWorker(ctx, p.nc, p.cfg.Probes.Worker, w.tests, w.blobs, shadow.WithBaseStore(w.bases), shadow.WithReadiness(w.ready),
+		shadow.WithWorkerErrors(p.warn))
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "milepost-worker-"); err != nil {
-			return milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return milepost.Wrap(op, milepost.KindInvalid, err)
-	}
-	w, err := openWorld(cfg, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	worker, err := shadow.NewWorker(ctx, nc, cfg.Probes.Worker, w.tests, w.blobs, shadow.WithBaseStore(w.bases), shadow.WithReadiness(w.ready),
-		shadow.WithWorkerErrors(func(err error) { fmt.Fprintln(c.ErrOrStderr(), "milepost: warning:", err) }))
-	if err != nil {
-		return err
-	}
-	if cfg.Metrics.Listen != "" {
-		server, err := telemetry.Serve(cfg.Metrics, func() error { return messengerHealth(nc) }, workerFigures(worker))
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, server.Close()) }()
-		fmt.Fprintf(c.OutOrStdout(), "metrics for Prometheus: %s\n", server.URL())
-	}
-	fmt.Fprintf(c.OutOrStdout(), "worker %s: %d slots, serving %s\n", worker.Name(), cfg.Probes.Worker.Slots, nc.ConnectedAddr())
-	return worker.Run(ctx)
+	return p.serving(workerFigures(worker), func() error { return worker.Run(ctx) })
 }
 
 // workerFigures are a worker's figures for Prometheus.
@@ -147,14 +91,6 @@ func workerFigures(w *shadow.Worker) telemetry.Worker {
 		i := w.Info()
 		return telemetry.WorkerState{Name: i.Name, Slots: i.Slots, Busy: i.Busy, Served: i.Served, Failed: i.Failed, Failing: i.Failing, Started: i.Started, Drains: i.Drains}
 	}}
-}
-
-// messengerHealth is nil as long as the connection to the messenger is up.
-func messengerHealth(nc *nats.Conn) error {
-	if nc.IsConnected() {
-		return nil
-	}
-	return milepost.E("worker", milepost.KindUnavailable, "not connected to the messenger")
 }
 
 func newWorkerListCommand() *cobra.Command {
@@ -179,7 +115,7 @@ func newWorkerListCommand() *cobra.Command {
 				return err
 			}
 			defer nc.Close()
-			workers, err := shadow.ListWorkers(c.Context(), nc, prefix, wait)
+			workers, err := listWorkers(c.Context(), nc, prefix, wait)
 			if err != nil {
 				return err
 			}
@@ -198,9 +134,35 @@ func newWorkerListCommand() *cobra.Command {
 	return c
 }
 
-func printWorkers(c *cobra.Command, workers []shadow.WorkerInfo) error {
+// listedWorker is a worker with what it runs: shadow (tests) or rollout (agent loops).
+type listedWorker struct {
+	Kind string `json:"kind"`
+	shadow.WorkerInfo
+}
+
+// listWorkers listens for workers of both kinds.
+func listWorkers(ctx context.Context, nc *nats.Conn, prefix string, wait time.Duration) ([]listedWorker, error) {
+	var both errgroup.Group
+	found := [2][]shadow.WorkerInfo{}
+	for i, list := range []func(context.Context, *nats.Conn, string, time.Duration) ([]shadow.WorkerInfo, error){shadow.ListWorkers, remote.ListWorkers} {
+		both.Go(func() (err error) {
+			found[i], err = list(ctx, nc, prefix, wait)
+			return err
+		})
+	}
+	err := both.Wait()
+	out := []listedWorker{}
+	for i, kind := range []string{"shadow", "rollout"} {
+		for _, w := range found[i] {
+			out = append(out, listedWorker{kind, w})
+		}
+	}
+	return out, err
+}
+
+func printWorkers(c *cobra.Command, workers []listedWorker) error {
 	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tHOST\tWIRE\tSLOTS\tBUSY\tSERVED\tFAILED\tUP\tSTATE")
+	fmt.Fprintln(t, "NAME\tKIND\tHOST\tWIRE\tSLOTS\tBUSY\tSERVED\tFAILED\tUP\tSTATE")
 	for _, w := range workers {
 		state := "serving"
 		switch {
@@ -209,7 +171,7 @@ func printWorkers(c *cobra.Command, workers []shadow.WorkerInfo) error {
 		case w.Failing > 1:
 			state = fmt.Sprintf("failing, %d in a row", w.Failing)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", w.Name, w.Host, w.Wire, w.Slots, w.Busy, w.Served, w.Failed, time.Since(w.Started).Round(time.Second), state)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", w.Name, w.Kind, w.Host, w.Wire, w.Slots, w.Busy, w.Served, w.Failed, time.Since(w.Started).Round(time.Second), state)
 	}
 	return milepost.Wrap("worker list", milepost.KindUnavailable, t.Flush())
 }
