@@ -53,9 +53,11 @@ def random_sequences(lengths, vocab=300, seed=0):
     return [torch.randint(0, vocab, (n,), generator=generator) for n in lengths]
 
 
-def write_batch(path, rows: list[dict]) -> str:
+def write_batch(path, rows: list[dict], metadata: dict | None = None) -> str:
     """Writes rows of python lists, with the optional columns where the first row has them; returns the SHA-256."""
     schema = batch.VALUED if rows and "values" in rows[0] else batch.SCHEMA
+    if rows and "routed_experts" in rows[0]:
+        schema = schema.append(batch.ROUTED).with_metadata(metadata)
     table = pa.Table.from_pylist(rows, schema=schema)
     with pa.OSFile(str(path), "wb") as f, pa.ipc.new_file(f, schema) as w:
         w.write_table(table)

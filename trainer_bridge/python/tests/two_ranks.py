@@ -11,8 +11,9 @@ import sys
 
 import torch
 
-from milepost_trainer import calls, critic, loss, optim, pack, policy, ranks, sft
+from milepost_trainer import calls, critic, loss, optim, pack, policy, ranks, sft, transfer
 from milepost_trainer.errors import TrainerError
+from milepost_trainer.options import Options
 from milepost_trainer.trainer import Trainer, UpdateConfig
 
 
@@ -33,6 +34,8 @@ def prepared(name: str, fields: dict, told: list) -> tuple[dict, dict]:
     if name == "supervised":
         config = sft.SupervisedConfig(optim.OptimizerConfig(1e-3), steps=3, batch_episodes=5, micro_tokens=200)
         return fields | {"config": config}, {"progress": told.append, "alive": lambda: True}
+    if name == "init":
+        return fields | {"options": Options(**fields.get("options", {}))}, {}
     return fields, {}
 
 
@@ -49,10 +52,47 @@ def watch_gradients() -> list[dict]:
     return kept
 
 
+class Wire:
+    """A link that keeps what is sent, or breaks at the second buffer."""
+
+    device, limit = torch.device("cpu"), 4096
+
+    def __init__(self, breaks: bool = False):
+        self.got, self.breaks = [], breaks
+
+    def send(self, buffers, alive) -> int:
+        for buffer in buffers:
+            if self.breaks and self.got:
+                raise TrainerError("unavailable", "broke off")
+            self.got.append(buffer.clone())
+        return 0
+
+
+def sent(trainer: Trainer, path: str) -> dict:
+    """What a transfer of an export sends; one that breaks off before must leave the ranks in step."""
+    calls.run(trainer, "export", {"path": path, "dtype": "float32"})
+    plan, failed = transfer.plan(trainer, path), ""
+    fields = {"path": path, "plan_sha256": plan["sha256"]}
+    try:
+        calls.run(trainer, "transfer", fields, link=Wire(breaks=True))
+    except TrainerError as e:
+        failed = e.kind
+    scored = calls.run(trainer, "score", {"sequences": [[1, 2, 3]], "temperature": 1.0, "reference": False})
+    link = Wire()
+    done = calls.run(trainer, "transfer", fields, link=link)
+    return {
+        "live": done["live"], "failed": failed, "scored": len(scored[0]), "names": [t["name"] for t in plan["tensors"]],
+        "bytes": b"".join(b.numpy().tobytes() for b in link.got),
+    }  # fmt: skip
+
+
 def run(group: ranks.Ranks, steps: list) -> dict:
     """Rank 0's part of the calls."""
     trainer, results, told, kept = Trainer(group), [], [], watch_gradients()
     for name, fields in steps:
+        if name == "sent":
+            results.append(sent(trainer, **fields))
+            continue
         fields, local = prepared(name, fields, told)
         try:
             results.append(calls.run(trainer, name, fields, **local))
