@@ -159,7 +159,11 @@ func (s *storm) run(t *testing.T, index int, kills []kill) {
 		s.active = took - firstRecord(t, dir).Sub(began)
 		s.start = took - s.active
 	}
-	t.Logf("%v, killed: %s: %s", took.Round(time.Second), strings.Join(blows, ", "), checkLineage(t, dir))
+	how := "undisturbed: "
+	if len(blows) > 0 {
+		how = "killed: " + strings.Join(blows, ", ") + ": "
+	}
+	t.Logf("%v, %s%s", took.Round(time.Second), how, checkLineage(t, dir))
 }
 
 // command starts the run, or resumes it where it has begun.
