@@ -28,6 +28,7 @@ from concurrent.futures import Future
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers.core_model_loading import revert_weight_conversion
 
 from milepost_trainer import lora, model, nccl, policy
@@ -160,9 +161,21 @@ def remember(trained: policy.Policy, path: str, dtype: str) -> None:
     trained.copies = same | {os.path.realpath(path): (model.DTYPES[dtype], now)}
 
 
-def stamp(trained: policy.Policy) -> int:
-    """Changes with every change of this rank's weights: PyTorch counts what is done in place to a tensor."""
-    return sum(getattr(p, "_local_tensor", p)._version for p in trained.parameters())
+def stamp(trained: policy.Policy) -> tuple[int, int]:
+    """Changes with every change of this rank's weights. PyTorch counts what is done in place to a tensor, except by a fused
+    optimizer, whose steps are counted here."""
+    return _steps, sum(getattr(p, "_local_tensor", p)._version for p in trained.parameters())
+
+
+_steps = 0  # of any optimizer in this process
+
+
+def _count_step(*_) -> None:
+    global _steps
+    _steps += 1
+
+
+register_optimizer_step_post_hook(_count_step)
 
 
 class Memory:

@@ -11,7 +11,7 @@ import sys
 
 import torch
 
-from milepost_trainer import calls, critic, loss, optim, pack, policy, ranks, sft, transfer
+from milepost_trainer import calls, critic, lora, loss, optim, pack, policy, ranks, sft, transfer
 from milepost_trainer.errors import TrainerError
 from milepost_trainer.options import Options
 from milepost_trainer.trainer import Trainer, UpdateConfig
@@ -34,8 +34,11 @@ def prepared(name: str, fields: dict, told: list) -> tuple[dict, dict]:
     if name == "supervised":
         config = sft.SupervisedConfig(optim.OptimizerConfig(1e-3), steps=3, batch_episodes=5, micro_tokens=200)
         return fields | {"config": config}, {"progress": told.append, "alive": lambda: True}
-    if name == "init":
-        return fields | {"options": Options(**fields.get("options", {}))}, {}
+    if name in ("init", "load"):
+        options = dict(fields.get("options", {}))
+        if "lora" in options:
+            options["lora"] = lora.LoraConfig(**options["lora"])
+        return fields | {"options": Options(**options)}, {}
     return fields, {}
 
 
@@ -45,7 +48,8 @@ def watch_gradients() -> list[dict]:
 
     def step(net, optimizer, clip_norm, value, head=None, **fields):
         parts = {"net": net} | ({} if head is None else {"head": head})
-        kept.append({f"{k}.{n}": policy.whole(p.grad).clone() for k, m in parts.items() for n, p in m.named_parameters()})
+        named = [(f"{k}.{n}", p) for k, m in parts.items() for n, p in m.named_parameters()]
+        kept.append({n: policy.whole(p.grad).clone() for n, p in named if p.requires_grad})
         return real(net, optimizer, clip_norm, value, *(() if head is None else (head,)), **fields)
 
     optim.step = step
