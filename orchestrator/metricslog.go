@@ -47,6 +47,8 @@ func (l MetricsLine) Scalars() map[string]float64 {
 		case l.evaluation():
 		case strings.HasPrefix(name, "probe"):
 			group = "probes"
+		case strings.HasPrefix(name, "worker_"):
+			group = "workers"
 		case strings.HasPrefix(name, "time_"):
 			group = "time"
 		case group == "":

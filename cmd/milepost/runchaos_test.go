@@ -107,15 +107,7 @@ func newStorm(t *testing.T) *storm {
 	s := &storm{top: t.TempDir()}
 	s.mark = "chaos-" + filepath.Base(filepath.Dir(s.top))
 	t.Cleanup(func() { (&scenario{t: t, mark: s.mark, dir: filepath.Join(s.top, "q")}).end() })
-	s.tasks, s.model = filepath.Join(s.top, "tasks"), filepath.Join(s.top, "policy")
-	for _, args := range [][]string{
-		{"tasks", "make", "micro", "--out", s.tasks, "--count", "32", "--faults", "2", "--files", "2", "--distractors", "0"},
-		append(arguments("rft", "run.dir="+filepath.Join(s.top, "rft"), "tasks.train="+s.tasks), "--out", s.model),
-	} {
-		if code, out, errs := milepostRun(t, args...); code != exitDone {
-			t.Fatalf("%v: exit code %d: %s%s", args, code, out, errs)
-		}
-	}
+	s.tasks, s.model = smallPolicy(t, s.top)
 	s.nats = startNATS(t, s.mark, filepath.Join(s.top, "nats"))
 	return s
 }
