@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(natsServerEnv); text != "" {
 		natsMain(text)
 	}
+	if dir := os.Getenv(standInEnv); dir != "" {
+		standIn(dir)
+	}
 	if os.Getenv(commandEnv) != "" {
 		main()
 	}
