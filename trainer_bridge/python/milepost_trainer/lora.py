@@ -19,12 +19,13 @@ from dataclasses import dataclass
 import peft
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from milepost_trainer.errors import TrainerError, invalid
 
 NAME = "default"  # of the adapter in peft's modules
+WEIGHTS, ABOUT = "adapter_model.safetensors", "adapter_config.json"  # files of an exported adapter
 MATRICES = (f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight")  # ends of the names of A [rank, in] and B [out, rank]
 BASE = ".base_layer"  # in the names of the weights below them
 
@@ -114,16 +115,45 @@ def merged(name: str, state: dict[str, Tensor], adapter: Adapter | None, whole) 
 
 def write(directory: str, adapter: Adapter, state: dict[str, Tensor], dtype: torch.dtype) -> None:
     """Writes an adapter as peft does: its matrices by peft's names and its configuration, which names the base."""
-    tensors = {
-        f"base_model.model.{k.replace(f'.{NAME}.', '.')}": v.to(device="cpu", dtype=dtype).contiguous() for k, v in state.items()
-    }
-    save_file(tensors, os.path.join(directory, "adapter_model.safetensors"), metadata={"format": "pt"})
+    tensors = {_exported(k): v.to(device="cpu", dtype=dtype).contiguous() for k, v in state.items()}
+    save_file(tensors, os.path.join(directory, WEIGHTS), metadata={"format": "pt"})
     config = adapter.config.peft(adapter.base)
     config.inference_mode = True
     fields = {k: sorted(v) if isinstance(v, set) else v for k, v in config.to_dict().items()}
-    with open(os.path.join(directory, "adapter_config.json"), "w", encoding="utf-8") as f:
+    with open(os.path.join(directory, ABOUT), "w", encoding="utf-8") as f:
         json.dump(fields, f, indent=2, sort_keys=True)
         f.write("\n")
+
+
+def _exported(name: str) -> str:
+    """peft's name for a matrix of ours."""
+    return f"base_model.model.{name.replace(f'.{NAME}.', '.')}"
+
+
+def base_of(path: str, wanted: LoraConfig | None) -> str:
+    """The model directory below an exported adapter; any other path as it is. An adapter that is not the wanted one is
+    refused."""
+    try:
+        with open(os.path.join(path, ABOUT), encoding="utf-8") as f:
+            about = json.load(f)
+    except FileNotFoundError:
+        return path
+    if wanted is None:
+        raise invalid(f"model {path} is an adapter; allowed: one with trainer.lora, or a model directory")
+    if about["r"] != wanted.rank or about["lora_alpha"] != wanted.alpha:
+        raise invalid(
+            f"adapter {path} has rank {about['r']} and alpha {about['lora_alpha']}; allowed: {wanted.rank} and {wanted.alpha:g}"
+        )
+    return about["base_model_name_or_path"]
+
+
+def fill(net: nn.Module, path: str) -> None:
+    """Reads the matrices of an exported adapter into a model that has one."""
+    saved = load_file(os.path.join(path, WEIGHTS))
+    own = own_tensors(net.state_dict())
+    if {_exported(k): v.shape for k, v in own.items()} != {k: v.shape for k, v in saved.items()}:
+        raise invalid(f"adapter {path} is of other layers; allowed: trainer.lora.target_modules as it was trained with")
+    net.load_state_dict({k: saved[_exported(k)] for k in own}, strict=False)
 
 
 @contextlib.contextmanager

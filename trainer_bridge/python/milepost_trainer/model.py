@@ -100,20 +100,26 @@ class Loaded:
 
 def load(path: str, adapter: lora.LoraConfig | None = None, seed: int = 0) -> Loaded:
     """Reads a Hugging Face model directory in float32; refuses what the trainer or vLLM's weight reload cannot serve. With
-    an adapter it gets one, new and drawn by the seed."""
+    an adapter it gets one: drawn by the seed, or, where path is an exported one, with its values on its base."""
+    base = lora.base_of(path, adapter)
 
     def make(config):
-        return AutoModelForCausalLM.from_pretrained(path, local_files_only=True, **_options(config))
+        return AutoModelForCausalLM.from_pretrained(base, local_files_only=True, **_options(config))
 
-    loaded = _read(path, make, weights=True)
-    check_paths_agree(path, loaded.model)
-    return _adapt(loaded, adapter, seed)
+    loaded = _read(base, make, weights=True)
+    check_paths_agree(base, loaded.model)
+    loaded = _adapt(loaded, adapter, seed)
+    if base != path:
+        lora.fill(loaded.model, path)
+    return loaded
 
 
 def skeleton(path: str, adapter: lora.LoraConfig | None = None) -> Loaded:
     """As `load`, without weights: parameters are on the meta device, and only configuration and tokenizer are read."""
     with _parameters_on_meta():
-        loaded = _read(path, lambda config: AutoModelForCausalLM.from_config(**_options(config)), weights=False)
+        loaded = _read(
+            lora.base_of(path, adapter), lambda config: AutoModelForCausalLM.from_config(**_options(config)), weights=False
+        )
         return _adapt(loaded, adapter)
 
 

@@ -149,7 +149,7 @@ class Trainer:
         placed = policy.place(policy.Policy(loaded.model, value_head, recompute, options.routing_replay), group, weights)
         if loaded.adapter is not None:
             base = policy.sha256_of(lora.base_tensors(placed.tensors()), group)
-            placed.adapter = lora.Adapter(loaded.adapter, os.path.abspath(path), base)
+            placed.adapter = lora.Adapter(loaded.adapter, os.path.abspath(lora.base_of(path, options.lora)), base)
         return loaded, placed
 
     def load_reference(self, path: str, placed: policy.Policy) -> policy.Policy | lora.Base | None:
