@@ -199,7 +199,7 @@ def _place(fresh: Trainer, path: str, about: dict, value_head: bool, recompute: 
         return loaded, placed
     with group.together():
         loaded = model.skeleton(path)
-    return loaded, policy.hollow(policy.Policy(loaded.model, value_head, recompute, options.routing_replay), group)
+    return loaded, policy.hollow(policy.equip(loaded.model, value_head, recompute, options, group), group)
 
 
 def _fill(fresh: Trainer, path: str, about: dict) -> None:

@@ -184,5 +184,9 @@ class Base:
     def sharded(self) -> bool:
         return self.policy.sharded
 
+    @property
+    def context(self):
+        return self.policy.context
+
     def reshard(self) -> None:
         self.policy.reshard()

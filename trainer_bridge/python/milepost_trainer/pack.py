@@ -16,17 +16,20 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from milepost_trainer import routing
+from milepost_trainer.context import Context
 
 ATTENTION = "milepost_packed"
 HEAD_ELEMENTS = 1 << 25  # logits held at a time, rows * vocabulary; above, the head runs in recomputed chunks
 
 
-def packed_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, segments=None, **kwargs):
+def packed_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, segments=None, context=None, **kwargs):
     """query [1, H, L, D], key and value [1, Hkv, L, D], segments: lengths that sum to L -> [1, L, H, D].
 
-    Without segments, each row of the batch is one sequence.
+    Without segments, each row of the batch is one sequence. With a context, all but segments are of this rank's stretch.
     """
     assert attention_mask is None, "the packed attention takes whole causal sequences only"
+    if context is not None:
+        query, key, value = context.query_key_value(query, key, value)
     segments = segments or [query.shape[2]]
     window = kwargs.get("sliding_window")
     assert not window or max(segments) <= window, f"a sequence of {max(segments)} tokens exceeds the window of {window}"
@@ -36,7 +39,8 @@ def packed_attention(module, query, key, value, attention_mask, dropout=0.0, sca
         F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=gqa)
         for q, k, v in parts
     ]
-    return torch.cat([o.transpose(1, 2) for o in out], 1), None
+    joined = torch.cat([o.transpose(1, 2) for o in out], 1)
+    return joined if context is None else context.tokens(joined), None
 
 
 AttentionInterface.register(ATTENTION, packed_attention)
@@ -55,6 +59,7 @@ class Row:
     sequence: Tensor  # [M] int64: index into members
     time: Tensor  # [M] int64: index t of the wanted token in its sequence
     routes: Tensor | None = None  # [L, layers, K] int16: recorded experts (routing.py); None = the model routes
+    context: Context | None = None  # the row is a stretch of one (context.py)
 
     def to(self, device: torch.device) -> "Row":
         """The row on a device; itself where it is there."""
@@ -122,9 +127,9 @@ def head_logprobs(head, hidden: Tensor, targets: Tensor, temperature: float, ent
 
 def row_hidden(model, row: Row) -> Tensor:
     """[M, W] last hidden states that predict the wanted tokens of a row; gradients as the caller's context allows."""
-    replayed = {} if row.routes is None else {"routes": row.routes}
+    more = {name: v for name in ("routes", "context") if (v := getattr(row, name)) is not None}
     hidden = model.model(
-        input_ids=row.tokens, position_ids=row.positions, attention_mask=None, use_cache=False, segments=row.segments, **replayed
+        input_ids=row.tokens, position_ids=row.positions, attention_mask=None, use_cache=False, segments=row.segments, **more
     ).last_hidden_state[0]  # [L, W]
     return hidden[row.where]
 

@@ -8,10 +8,12 @@ Gradients are those of the whole optimizer step whatever the number of ranks: FS
 multiplies by their number.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +22,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from milepost_trainer import critic, lora, pack, ranks, routing
+from milepost_trainer import context, critic, kernels, lora, pack, ranks, routing
+from milepost_trainer.options import PLAIN, Options
 from milepost_trainer.ranks import Ranks
 
 PREFIX, HEAD = "net.", "head."  # of the causal model's names, and the value head's, in the policy's
@@ -36,6 +39,8 @@ class Policy(nn.Module):
         self.head = critic.ValueHead(net.config.hidden_size) if value_head else None
         self.sharded = False
         self.adapter: lora.Adapter | None = None  # where the net has one; the weights below it are frozen
+        self.options = PLAIN  # that it was made with
+        self.context: context.Context | None = None  # where several ranks share rows
         self.replay = routing.Replay(net) if routing_replay else None  # before recompute, which passes routes on
         if recompute:
             recompute_layers(net)
@@ -45,6 +50,13 @@ class Policy(nn.Module):
 
         value is "" (none), "only" (logprob and entropy are None), "attached" or "detached" (no gradient into the trunk).
         """
+        if self.context is None:
+            return self._outputs(row, temperature, entropy, value)
+        parts = self._outputs(self.context.part(row), temperature, entropy, value)
+        wanted = (value != "only", entropy and value != "only", bool(value))
+        return tuple(self.context.gather(p, row) if w else p for p, w in zip(parts, wanted, strict=True))
+
+    def _outputs(self, row: pack.Row, temperature: float, entropy: bool, value: str):
         if not value:
             return *pack.row_logprobs(self.net, row, temperature, entropy), None
         hidden = pack.row_hidden(self.net, row)  # [M, W]
@@ -72,6 +84,16 @@ class Policy(nn.Module):
         for name in state:
             if not name.endswith(lora.MATRICES):
                 yield name.replace(lora.BASE, ""), lora.merged(name, state, self.adapter, whole)
+
+
+def equip(net: nn.Module, value_head: bool, recompute: bool, options: Options, group: Ranks) -> Policy:
+    """A model's policy with what the options add to it, not placed yet. All ranks call it."""
+    with group.together():
+        kernels.apply(net, options.kernels, group.device)
+    made = Policy(net, value_head, recompute, options.routing_replay)
+    made.options = options
+    made.context = context.join(net, options.context_parallel, group)
+    return made
 
 
 def recompute_layers(net: nn.Module) -> None:
@@ -143,23 +165,33 @@ def backward(loss: Tensor, group: Ranks) -> None:
     (loss * group.world if group.world > 1 else loss).backward()
 
 
-def rows(
-    ids: list[Tensor], wanted: list[Tensor], members: list[int], limit: int, group: Ranks, routes: list[Tensor] | None = None
-) -> list[tuple[pack.Row, bool]]:
-    """This rank's rows of the members, at most `limit` tokens each, and whether each counts.
+@dataclass
+class Pass:
+    """A row to go through, and what becomes of it."""
+
+    row: pack.Row
+    trains: bool  # its loss counts; else it is to be multiplied by 0
+    tells: bool  # its figures count: of the ranks that share a row, one's do
+
+
+def passes(policy: Policy, ids, wanted, members: list[int], limit: int, group: Ranks, routes=None) -> list[Pass]:
+    """This rank's rows of the members, at most `limit` tokens each; ids, wanted and routes as pack.build's.
 
     Ranks make equally many passes, since every pass is a collective: one with fewer rows repeats a short sequence that
-    does not count (its loss is to be multiplied by 0).
+    does not count. Ranks of a context have the same rows.
     """
-    shares = ranks.assign([len(ids[i]) for i in members], group.world)
+    size, place = (1, 0) if policy.context is None else (policy.context.size, policy.context.rank)
+    shares = ranks.assign([len(ids[i]) for i in members], group.world // size)
     plans = [pack.plan([len(ids[members[k]]) for k in share], limit) for share in shares]
-    share = shares[group.rank]
-    out = [(pack.build(ids, wanted, [members[share[k]] for k in part], routes), True) for part in plans[group.rank]]
+    mine = group.rank // size
+    out = [
+        Pass(pack.build(ids, wanted, [members[shares[mine][k]] for k in part], routes), True, place == 0) for part in plans[mine]
+    ]
     short = max(len(p) for p in plans) - len(out)
     if short:
         filler = pack.build(ids, wanted, [min(members, key=lambda i: (len(ids[i]), i))], routes)
-        out += [(filler, False)] * short
-    return [(row.to(group.device), counts) for row, counts in out]
+        out += [Pass(filler, False, False)] * short
+    return [dataclasses.replace(p, row=p.row.to(group.device)) for p in out]
 
 
 def evaluate(
@@ -168,10 +200,11 @@ def evaluate(
     """[K_i] float32 on the CPU for each sequence, without gradient: logprob, or value, of its wanted tokens."""
     known: dict[int, Tensor] = {}
     with torch.no_grad():
-        for row, counts in rows(ids, wanted, list(range(len(ids))), limit, group, routes) if ids else ():
+        for p in passes(policy, ids, wanted, list(range(len(ids))), limit, group, routes) if ids else ():
+            row = p.row
             logprob, _, values = policy(row, temperature, value="only" if value else "")
             read = values if value else logprob
-            if counts:
+            if p.tells:
                 known |= {i: read[row.sequence == k].float().cpu() for k, i in enumerate(row.members)}
     if policy.sharded:
         policy.reshard()  # the root keeps its parameters together after a pass without gradient

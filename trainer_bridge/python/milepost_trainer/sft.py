@@ -105,11 +105,11 @@ def _steps(trainer: Trainer, data: Encoded, config: SupervisedConfig, progress, 
         optim.configure(optimizer, config.optimizer, lr)
         wanted = sum(int(data.wanted[i].sum()) for i in members)
         total = 0.0
-        for row, counts in policy.rows(data.ids, data.wanted, members, config.micro_tokens, group):
-            logprob, _, _ = trainer.policy(row)
-            value = -logprob.sum() / wanted * float(counts)
+        for p in policy.passes(trainer.policy, data.ids, data.wanted, members, config.micro_tokens, group):
+            logprob, _, _ = trainer.policy(p.row)
+            value = -logprob.sum() / wanted * float(p.trains)
             policy.backward(value, group)
-            total += value.item()
+            total += value.item() * p.tells
         (total,) = group.sum(total)
         norm = optim.step(trainer.net, optimizer, config.optimizer.clip_norm, total)
         tokens += sum(len(data.ids[i]) for i in members)

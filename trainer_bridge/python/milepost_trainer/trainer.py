@@ -146,7 +146,7 @@ class Trainer:
             if group.world > 1 and group.first:
                 weights = loaded.model.state_dict()
                 loaded = model.skeleton(path, options.lora)
-        placed = policy.place(policy.Policy(loaded.model, value_head, recompute, options.routing_replay), group, weights)
+        placed = policy.place(policy.equip(loaded.model, value_head, recompute, options, group), group, weights)
         if loaded.adapter is not None:
             base = policy.sha256_of(lora.base_tensors(placed.tensors()), group)
             placed.adapter = lora.Adapter(loaded.adapter, os.path.abspath(lora.base_of(path, options.lora)), base)
@@ -159,7 +159,7 @@ class Trainer:
             return None
         if placed.adapter is not None and os.path.realpath(path) == os.path.realpath(placed.adapter.base):
             return lora.Base(placed)
-        loaded, reference = self.load_model(path)
+        loaded, reference = self.load_model(path, options=placed.options.of_reference())
         if (found := loaded.model.config.vocab_size) != (wanted := placed.net.config.vocab_size):
             raise invalid(f"reference {path} has vocabulary {found}; allowed: {wanted}, the model's")
         return reference.requires_grad_(False)
@@ -306,7 +306,9 @@ class Trainer:
         whole = loss.Denominators(float(sum(len(prepared.advantage[i]) for i in members)), float(len(members)))
         value = "" if self.head is None else "detached" if config.value.detach else "attached"
         total = 0.0
-        for row, counts in policy.rows(prepared.ids, prepared.wanted, members, config.micro_tokens, self.ranks, prepared.routes):
+        limit, group = config.micro_tokens, self.ranks
+        for p in policy.passes(self.policy, prepared.ids, prepared.wanted, members, limit, group, prepared.routes):
+            row = p.row
             logprob, entropy, values = self.policy(row, config.temperature, entropy=True, value=value)
             old = logprob.detach() if prepared.old is None else torch.cat([prepared.old[i] for i in row.members])
             old = old.to(logprob.device)
@@ -315,8 +317,8 @@ class Trainer:
             value_share, value_clipped = self._value_loss(prepared, row, config, values, whole)
             if value_share is not None:
                 share = share + config.value.coef * value_share
-            policy.backward(share if counts else share * 0.0, self.ranks)
-            if not counts:
+            policy.backward(share if p.trains else share * 0.0, group)
+            if not p.tells:
                 continue
             stats.record_routes(row, self.policy.replay)
             total += share.item()
@@ -326,9 +328,9 @@ class Trainer:
             stats.record(tokens, parts, entropy, value_clipped)
             if first:
                 stats.record_gap(prepared.names, row, tokens)
-        config.guard.check(stats, self.ranks)
+        config.guard.check(stats, group)
         heads = () if self.head is None else (self.head,)
-        (total,), most = self.ranks.sum(total), config.guard.max_grad_norm
+        (total,), most = group.sum(total), config.guard.max_grad_norm
         return optim.step(self.net, self.optimizer, config.optimizer.clip_norm, total, *heads, max_norm=most)
 
     def _value_loss(self, prepared: Prepared, row: pack.Row, config: UpdateConfig, values: Tensor | None, whole):
