@@ -148,6 +148,8 @@ func TestFaults(t *testing.T) {
 		"streams differ":          {"probes:\n  worker:\n    streams:\n      prefix: mine\n", `FILE:4: probes.worker.streams.prefix: probes.prober.streams and probes.worker.streams differ; they must be equal`},
 		"no run folder":           {"run:\n  dir: \"\"\n", `FILE:2: run.dir: run.dir is empty; it must name the run folder`},
 		"a messenger of no kind":  {"probes:\n  connect:\n    url: http://x\n", `FILE:3: probes.connect.url: probes.connect: shadow: connect config: url "http://x" does not start with nats:// or tls://`},
+		"kernels":                 {"trainer:\n  kernels: flash\n", `FILE:2: trainer.kernels: trainer: configs: trainer: kernels is "flash"; allowed: "", liger`},
+		"context parallelism":     {"trainer:\n  ranks: 4\n  context_parallel: 3\n", `FILE:2: trainer.ranks: trainer: configs: trainer: context_parallel is 3; allowed: 0 (none), or a divisor of ranks, 4`},
 		"trainer":                 {"trainer:\n  dtype: float8\n", `FILE:2: trainer.dtype: trainer: configs: trainer: dtype is "float8"; allowed: float32, bfloat16`},
 		"threads":                 {"trainer:\n  threads: -1\n", `threads is -1; allowed: 0 (all) or more`},
 		"acceptance":              {"rft:\n  accept: all\n", `FILE:2: rft.accept: rft: configs: rft: accept is "all"; allowed: resolved, improved`},

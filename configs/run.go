@@ -100,6 +100,14 @@ type Trainer struct {
 	Ranks     int    `yaml:"ranks"`     // processes that share the model (FSDP2), started by torchrun on this machine; each takes a GPU where there are any
 	Recompute bool   `yaml:"recompute"` // activation checkpointing: less memory for about a third more arithmetic
 
+	// Kernels are fused kernels of the model: "" for none, or liger (Triton programs for norms and feed-forward parts, on GPUs
+	// alone), which the trainer's environment must have got besides: pip install liger-kernel==0.8.5.
+	Kernels string `yaml:"kernels"`
+
+	// ContextParallel is the number of ranks that share one sequence, for episodes whose activations do not fit on one GPU;
+	// 0 and 1: each has whole sequences. It divides ranks and the model's attention heads.
+	ContextParallel int `yaml:"context_parallel"`
+
 	// RoutingReplay trains a mixture of experts on the experts that the sampler chose for each token (R3, arXiv 2510.11370).
 	// The server is asked for them (--enable-return-routed-experts; one's own server needs the flag), training episodes
 	// grow by layers x experts-a-token bytes a token, and a model without experts is refused.
@@ -239,6 +247,14 @@ func (t Trainer) validate() error {
 	}
 	if t.Ranks < 1 || t.Ranks > 1 && t.Address != "" {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "ranks is %d; allowed: 1 or more, and 1 where address names a trainer that runs already (its torchrun has the number)", t.Ranks)
+	}
+	switch {
+	case t.Kernels != "" && t.Kernels != "liger":
+		return milepost.E("configs: trainer", milepost.KindInvalid, "kernels is %q; allowed: \"\", liger", t.Kernels)
+	case t.ContextParallel < 0 || t.ContextParallel > 1 && t.Address == "" && t.Ranks%t.ContextParallel != 0:
+		return milepost.E("configs: trainer", milepost.KindInvalid, "context_parallel is %d; allowed: 0 (none), or a divisor of ranks, %d", t.ContextParallel, t.Ranks)
+	case t.ContextParallel > 1 && t.RoutingReplay:
+		return milepost.E("configs: trainer", milepost.KindInvalid, "context_parallel is %d and routing_replay true; allowed: one of them", t.ContextParallel)
 	}
 	return t.Lora.Validate()
 }

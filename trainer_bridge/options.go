@@ -8,12 +8,14 @@ import (
 
 // Options are the choices that [Client.Init] and [Client.Load] share; the zero value is the plain trainer.
 type Options struct {
-	Lora          LoraConfig
-	RoutingReplay bool // a mixture of experts trains on the routes of its batches; the rule is in milepost_trainer/routing.py
+	Lora            LoraConfig
+	Kernels         string // fused kernels: "" or "liger"; milepost_trainer/kernels.py
+	ContextParallel int    // ranks that share a sequence; 0 and 1 = each has whole ones; milepost_trainer/context.py
+	RoutingReplay   bool   // a mixture of experts trains on the routes of its batches; the rule is in milepost_trainer/routing.py
 }
 
 func (o Options) proto() *trainerpb.Options {
-	return &trainerpb.Options{Lora: o.Lora.proto(), RoutingReplay: o.RoutingReplay}
+	return &trainerpb.Options{Lora: o.Lora.proto(), Kernels: o.Kernels, ContextParallel: int32(o.ContextParallel), RoutingReplay: o.RoutingReplay}
 }
 
 // LoraConfig is a low-rank adapter; the rule is in milepost_trainer/lora.py.

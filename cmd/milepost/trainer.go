@@ -255,7 +255,8 @@ func (t *trainer) Load(ctx context.Context, dir string) error {
 
 // options are the choices that Init and Load share.
 func (t *trainer) options() trainerbridge.Options {
-	return trainerbridge.Options{Lora: t.cfg.Trainer.Lora, RoutingReplay: t.cfg.Trainer.RoutingReplay}
+	c := t.cfg.Trainer
+	return trainerbridge.Options{Lora: c.Lora, Kernels: c.Kernels, ContextParallel: c.ContextParallel, RoutingReplay: c.RoutingReplay}
 }
 
 // absolute is for paths that another process is told; the working directory exists.
