@@ -14,8 +14,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-# Read when the packages are imported.
+# Read when the packages are imported. Threads that wait do not spin, as in the trainer's own process.
 os.environ |= {
+    "OMP_WAIT_POLICY": "PASSIVE",
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",
