@@ -17,6 +17,7 @@ same. What does not, and so is not here:
 """
 
 import importlib.util
+import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,15 +127,21 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def theirs(model_dir, tmp_path_factory):
-    """What the packages computed: by case, one result for each of its streams."""
+def python():
+    """The interpreter of the environment of TRL and verl, which is installed where it is not yet."""
     install = subprocess.run([HERE.parent / "envs" / "install", "peers"], capture_output=True, text=True)
     if install.returncode:
         pytest.skip(f"the environment of TRL and verl cannot be installed: {install.stderr.strip()[-300:]}")
+    return install.stdout.strip() + "/bin/python"
+
+
+@pytest.fixture(scope="module")
+def theirs(python, model_dir, tmp_path_factory):
+    """What the packages computed: by case, one result for each of its streams."""
     d = tmp_path_factory.mktemp("peers")
     asked = [{"package": c.package, "options": c.theirs, "streams": s} for c in CASES for s in c.streams]
     torch.save(asked, d / "cases.pt")
-    argv = [install.stdout.strip() + "/bin/python", str(HERE / "peers.py"), model_dir, str(d / "cases.pt"), str(d / "out.pt")]
+    argv = [python, str(HERE / "peers.py"), model_dir, str(d / "cases.pt"), str(d / "out.pt")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     results = iter(torch.load(d / "out.pt"))
@@ -170,6 +177,16 @@ def test_loss_and_gradient_are_the_package_s(case, theirs):
         assert torch.allclose(got["grad"], want["grad"], atol=1e-6, rtol=1e-7)
         moved += want["grad"].abs().max().item()
     assert moved > 1e-3, "nothing is compared"
+
+
+def test_a_whole_update_is_that_of_grpo_trainer(python):
+    """The bench's two sides on a model: it ends with an error where losses and gradient norms differ by 1e-4."""
+    argv = [python, "bench/update.py", "--rounds", "1", "--episodes", "4", "--threads", "1", "--mixes", "micro", "--widths", "2"]
+    env = os.environ | {"PYTHONPATH": "."}
+    done = subprocess.run(argv, cwd=HERE.parent, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    package, line = done.stdout.splitlines()
+    assert package == "pkg: trainer_bridge" and line.startswith("BenchmarkUpdate/micro 1 ") and " x-TRL " in line
 
 
 def test_the_trainer_is_free_of_both():
