@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,10 @@ type benchOptions struct {
 	Rounds      int           `json:"rounds"`       // repeats of what is compared
 	SweepRounds int           `json:"sweep_rounds"` // of them, with the smaller numbers of workers too
 	Seed        int64         `json:"seed"`         // of tasks and episodes
+	Loop        []int         `json:"loop"`         // the agent loop alone: episodes at once; none = not measured
+	LoopPeer    []int         `json:"loop_peer"`    // the same of mini-swe-agent with litellm, which takes long
+	LoopTurns   int           `json:"loop_turns"`   // turns of each
+	LoopLatency time.Duration `json:"loop_latency"` // of the stub endpoint
 	GoResults   string        `json:"-"`            // file with the output of go test -bench
 	JSON        bool          `json:"-"`            // print JSON
 	Dir         string        `json:"-"`            // where it works; removed at the end
@@ -35,7 +40,8 @@ type benchOptions struct {
 
 func defaultBench() benchOptions {
 	return benchOptions{Tests: []string{testsWaiting, testsReal}, Turn: 200 * time.Millisecond, Wait: 2, Tasks: 16, Attempts: 4, Concurrency: 16,
-		Workers: []int{1, 2, 4, 8}, Slots: 2, Rounds: 3, SweepRounds: 1, Seed: 1}
+		Workers: []int{1, 2, 4, 8}, Slots: 2, Rounds: 3, SweepRounds: 1, Seed: 1,
+		Loop: []int{2000, 4000}, LoopPeer: []int{200}, LoopTurns: 10, LoopLatency: 500 * time.Millisecond}
 }
 
 func (o benchOptions) validate() error {
@@ -50,9 +56,16 @@ func (o benchOptions) validate() error {
 			return bad("--workers: %v must grow, within 1 to 64", o.Workers)
 		}
 	}
+	for _, n := range append(slices.Clone(o.Loop), o.LoopPeer...) {
+		if n < 1 {
+			return bad("--loop and --loop-peer: %d is not 1 or more", n)
+		}
+	}
 	switch {
-	case len(o.Tests) == 0 || len(o.Workers) == 0:
-		return bad("--tests and --workers must not be empty")
+	case o.LoopTurns < 4 || o.LoopLatency <= 0:
+		return bad("--loop-turns must be 4 or more, --loop-latency positive (are %d, %s)", o.LoopTurns, o.LoopLatency)
+	case len(o.Tests) == 0 && len(o.Loop) == 0 || len(o.Workers) == 0:
+		return bad("--workers, and --tests or --loop, must not be empty")
 	case o.Turn <= 0:
 		return bad("--turn is %s; it must be positive", o.Turn)
 	case !(o.Wait > 0 && o.Wait <= 100):
@@ -94,7 +107,12 @@ func newBenchCommand() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "repeats of each comparison, interleaved")
 	f.IntVar(&o.SweepRounds, "sweep-rounds", o.SweepRounds, "how many of them measure the smaller numbers of workers too")
 	f.Int64Var(&o.Seed, "seed", o.Seed, "of tasks and episodes")
+	f.IntSliceVar(&o.Loop, "loop", o.Loop, "the agent loop alone against a stub endpoint: episodes at once; empty = not measured")
+	f.IntSliceVar(&o.LoopPeer, "loop-peer", o.LoopPeer, "the same for mini-swe-agent with litellm")
+	f.IntVar(&o.LoopTurns, "loop-turns", o.LoopTurns, "turns of each of these episodes")
+	f.DurationVar(&o.LoopLatency, "loop-latency", o.LoopLatency, "how long the stub endpoint takes for a turn")
 	f.StringVar(&o.GoResults, "go-results", "", "file with the output of go test -bench, to be summed up beside")
+	c.AddCommand(newBenchStubCommand(), newBenchAgentsCommand())
 	f.BoolVar(&o.JSON, "json", false, "print JSON, with every single batch")
 	return c
 }
@@ -104,6 +122,7 @@ type benchReport struct {
 	Machine benchMachine   `json:"machine"`
 	Options benchOptions   `json:"options"`
 	Hidden  []benchSection `json:"hidden"`
+	Loops   []loopRow      `json:"loops,omitempty"`
 	Micro   []goBenchmark  `json:"micro,omitempty"`
 }
 
@@ -129,18 +148,12 @@ func runBench(ctx context.Context, o benchOptions, out io.Writer, p *progress) (
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
-	b, err := openBench(ctx, o, p)
-	if err != nil {
+	began := time.Now()
+	if r.Loops, err = benchLoops(ctx, o, p); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.world.close()) }()
-	began := time.Now()
-	for _, kind := range o.Tests {
-		rounds, err := b.measure(ctx, kind)
-		if err != nil {
-			return err
-		}
-		r.Hidden = append(r.Hidden, summariseBench(kind, variantsOf(o.Workers), rounds))
+	if r.Hidden, err = benchHidden(ctx, o, p); err != nil {
+		return err
 	}
 	r.Machine.Seconds = time.Since(began).Seconds()
 	if r.Machine.LoadAfter, err = loadAverage(); err != nil {
@@ -150,6 +163,26 @@ func runBench(ctx context.Context, o benchOptions, out io.Writer, p *progress) (
 		return printJSON(out, r)
 	}
 	return printBench(out, r)
+}
+
+// benchHidden measures what verification costs by each kind of tests.
+func benchHidden(ctx context.Context, o benchOptions, p *progress) (out []benchSection, err error) {
+	if len(o.Tests) == 0 {
+		return nil, nil
+	}
+	b, err := openBench(ctx, o, p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.world.close()) }()
+	for _, kind := range o.Tests {
+		rounds, err := b.measure(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, summariseBench(kind, variantsOf(o.Workers), rounds))
+	}
+	return out, nil
 }
 
 // loadAverage is the machine's load average over the last minute.

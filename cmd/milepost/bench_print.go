@@ -16,8 +16,10 @@ import (
 func printBench(out io.Writer, r benchReport) error {
 	o := r.Options
 	fmt.Fprintf(out, "%d cores, %s, load average %.1f before and %.1f after %.0f s\n", r.Machine.Cores, r.Machine.Go, r.Machine.LoadBefore, r.Machine.LoadAfter, r.Machine.Seconds)
-	fmt.Fprintf(out, "%d episodes of %d tasks, %d at once, a turn of the policy takes %s; %d slots a worker\n",
-		o.Tasks*o.Attempts, o.Tasks, o.Concurrency, o.Turn, o.Slots)
+	if len(r.Hidden) > 0 {
+		fmt.Fprintf(out, "%d episodes of %d tasks, %d at once, a turn of the policy takes %s; %d slots a worker\n",
+			o.Tasks*o.Attempts, o.Tasks, o.Concurrency, o.Turn, o.Slots)
+	}
 	for _, s := range r.Hidden {
 		switch s.Tests {
 		case testsWaiting:
@@ -28,6 +30,9 @@ func printBench(out io.Writer, r benchReport) error {
 		if err := printBenchSection(out, s); err != nil {
 			return err
 		}
+	}
+	if err := printLoops(out, o, r.Loops); err != nil {
+		return err
 	}
 	return printGoBenchmarks(out, r.Micro)
 }

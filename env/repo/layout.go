@@ -49,13 +49,18 @@ func (e treeEntry) at(i int) byte {
 	return 0
 }
 
-// treeHash is the object id, 20 bytes, of a tree with these entries.
-func treeHash(entries []treeEntry) string {
+// treeBody is the object of a tree with these entries.
+func treeBody(entries []treeEntry) []byte {
 	var body []byte
 	for _, e := range entries {
 		body = append(strconv.AppendUint(body, uint64(e.mode), 8), ' ')
 		body = append(append(append(body, e.name...), 0), e.hash...)
 	}
+	return body
+}
+
+// treeHash is its id, 20 bytes.
+func treeHash(body []byte) string {
 	h := sha1.New()
 	h.Write(objectHeader("tree", len(body)))
 	h.Write(body)
@@ -86,7 +91,7 @@ func (l layout) add(x Index, paths []string, prefix string) (taken int, id strin
 	}
 	d.files = taken
 	l[strings.TrimSuffix(prefix, "/")] = d
-	return taken, treeHash(d.entries)
+	return taken, treeHash(treeBody(d.entries))
 }
 
 func rawID(hash string) string {
@@ -94,8 +99,9 @@ func rawID(hash string) string {
 	return string(raw)
 }
 
-// treeID is the id of the tree after a delta that passed CheckDelta.
-func (l layout) treeID(delta []milepost.TreeChange) string {
+// treeID is the id of the tree after a delta that passed CheckDelta. made, where not nil, is given the object of each tree that
+// the delta changes, the root's last.
+func (l layout) treeID(delta []milepost.TreeChange, made func(id string, body []byte) error) (string, error) {
 	touched := map[string]map[string]*milepost.TreeChange{"": {}} // directory → names of files changed right in it
 	for i, c := range delta {
 		dir, name := split(c.Path)
@@ -104,16 +110,27 @@ func (l layout) treeID(delta []milepost.TreeChange) string {
 		}
 		touched[dir][name] = &delta[i]
 	}
-	made := map[string][]treeEntry{} // directory → its own touched directories that are not empty
-	var entries []treeEntry
+	below := map[string][]treeEntry{} // directory → its own touched directories that are not empty
+	id := ""
 	for _, dir := range slices.Backward(slices.Sorted(maps.Keys(touched))) { // what is below comes first, the root last
-		entries = l.change(dir, touched, made[dir])
-		if len(entries) > 0 && dir != "" {
+		entries := l.change(dir, touched, below[dir])
+		if len(entries) == 0 && dir != "" {
+			continue
+		}
+		body := treeBody(entries)
+		hash := treeHash(body)
+		id = hex.EncodeToString([]byte(hash))
+		if made != nil {
+			if err := made(id, body); err != nil {
+				return "", err
+			}
+		}
+		if dir != "" {
 			parent, name := split(dir)
-			made[parent] = append(made[parent], treeEntry{name, modeDirectory, treeHash(entries)})
+			below[parent] = append(below[parent], treeEntry{name, modeDirectory, hash})
 		}
 	}
-	return hex.EncodeToString([]byte(treeHash(entries)))
+	return id, nil
 }
 
 // change returns the entries of a touched directory, given those of its own touched directories.

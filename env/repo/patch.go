@@ -5,11 +5,12 @@ import (
 	"compress/zlib"
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/milepost-rl/milepost"
 )
@@ -24,39 +25,27 @@ func Patch(ctx context.Context, b *Base, delta []milepost.TreeChange, blobs Blob
 	if len(delta) == 0 {
 		return "", nil
 	}
-	s, err := newScratch(ctx, b)
+	s, err := newScratch(b)
 	if err != nil {
 		return "", milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	defer s.remove()
-	var info bytes.Buffer     // for git update-index -z --index-info: "<mode> <hash>\t<path>\0", mode 0 removes
-	for _, c := range delta { // removals first: a directory may become a file
-		if c.Deleted {
-			fmt.Fprintf(&info, "0 %s\t%s\x00", strings.Repeat("0", 40), c.Path)
-		}
-	}
 	for _, c := range delta {
 		if c.Deleted {
 			continue
 		}
 		data, err := blobs.Get(c.Blob)
+		if err == nil {
+			err = s.writeBlob(c.Blob, data)
+		}
 		if err != nil {
 			return "", milepost.Wrap(op, milepost.KindUnavailable, err)
 		}
-		if err := s.writeBlob(c.Blob, data); err != nil {
-			return "", milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-		fmt.Fprintf(&info, "%o %s\t%s\x00", c.Mode, c.Blob, c.Path)
 	}
-	if _, err := s.git(ctx, op, milepost.KindInternal, info.Bytes(), "update-index", "-z", "--index-info"); err != nil {
-		return "", err
-	}
-	tree, err := s.tree(ctx, op)
+	// The changed trees are written here, for git would take three more processes to make them by its index.
+	tree, err := b.layout().treeID(delta, func(id string, body []byte) error { return s.writeObject("tree", id, body) })
 	if err != nil {
-		return "", err
-	}
-	if want := b.TreeID(delta); tree != want {
-		return "", milepost.E(op, milepost.KindInternal, "git makes tree %s of the delta, the index arithmetic %s", tree, want)
+		return "", milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	out, err := s.git(ctx, op, milepost.KindInternal, nil, "-c", "diff.noprefix=false", "diff-tree", "-p", "--binary", "--full-index",
 		"--no-renames", "--no-color", "--no-ext-diff", "--no-textconv", b.Tree, tree)
@@ -72,11 +61,14 @@ func ApplyPatch(ctx context.Context, b *Base, patch string, blobs *Blobs) (delta
 	if strings.TrimSpace(patch) == "" {
 		return nil, b.Tree, nil
 	}
-	s, err := newScratch(ctx, b)
+	s, err := newScratch(b)
 	if err != nil {
 		return nil, "", milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	defer s.remove()
+	if _, err := s.git(ctx, op, milepost.KindCorrupt, nil, "read-tree", b.Tree); err != nil {
+		return nil, "", err
+	}
 	if _, err := s.git(ctx, op, milepost.KindInvalid, []byte(patch), "apply", "--cached", "--binary", "--whitespace=nowarn", "-"); err != nil {
 		return nil, "", err
 	}
@@ -138,12 +130,10 @@ func parseRaw(raw []byte) ([]milepost.TreeChange, error) {
 	return delta, nil
 }
 
-// scratch is a throw-away git directory without working files whose index starts at the base tree and that borrows the
-// base's objects. The base is only read.
+// scratch is a throw-away git directory without working files that borrows the base's objects. The base is only read.
 type scratch struct{ dir string }
 
-func newScratch(ctx context.Context, b *Base) (s *scratch, err error) {
-	const op = "repo: scratch"
+func newScratch(b *Base) (s *scratch, err error) {
 	dir, err := os.MkdirTemp("", "milepost-scratch-*")
 	if err != nil {
 		return nil, err
@@ -169,8 +159,7 @@ func newScratch(ctx context.Context, b *Base) (s *scratch, err error) {
 			return nil, err
 		}
 	}
-	_, err = s.git(ctx, op, milepost.KindCorrupt, nil, "read-tree", b.Tree)
-	return s, err
+	return s, nil
 }
 
 func (s *scratch) remove() { _ = os.RemoveAll(s.dir) }
@@ -185,11 +174,25 @@ func (s *scratch) tree(ctx context.Context, op string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// writeBlob adds a loose object, after checking the bytes against the id.
-func (s *scratch) writeBlob(hash string, data []byte) (err error) {
+// writeBlob adds a file's bytes, after checking them against the id.
+func (s *scratch) writeBlob(hash string, data []byte) error {
 	if got := HashBlob(data); got != hash {
 		return milepost.E("repo: scratch", milepost.KindCorrupt, "blob %s came with the bytes of %s", hash, got)
 	}
+	return s.writeObject("blob", hash, data)
+}
+
+// deflaters are kept because each takes most of a megabyte, whatever its level.
+var deflaters = sync.Pool{New: func() any {
+	z, err := zlib.NewWriterLevel(io.Discard, zlib.NoCompression)
+	if err != nil {
+		panic(err) // the level is one
+	}
+	return z
+}}
+
+// writeObject adds a loose object. It is not compressed: it lives for one command.
+func (s *scratch) writeObject(kind, hash string, data []byte) (err error) {
 	if err := os.MkdirAll(filepath.Join(s.dir, "objects", hash[:2]), 0o755); err != nil {
 		return err
 	}
@@ -198,11 +201,10 @@ func (s *scratch) writeBlob(hash string, data []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	z := zlib.NewWriter(f)
-	if _, err := z.Write(objectHeader("blob", len(data))); err != nil {
-		return err
-	}
-	if _, err := z.Write(data); err != nil {
+	z := deflaters.Get().(*zlib.Writer)
+	defer deflaters.Put(z)
+	z.Reset(f)
+	if _, err := z.Write(append(objectHeader(kind, len(data)), data...)); err != nil {
 		return err
 	}
 	return z.Close()

@@ -35,7 +35,10 @@ func (b *Base) layout() layout {
 
 // TreeID is the git tree id of base + delta, which must have passed [CheckDelta]. It costs what the delta touches: the
 // first call of a base looks at every file, no other does.
-func (b *Base) TreeID(delta []milepost.TreeChange) string { return b.layout().treeID(delta) }
+func (b *Base) TreeID(delta []milepost.TreeChange) string {
+	id, _ := b.layout().treeID(delta, nil) // only what is given the objects can fail
+	return id
+}
 
 // Store is the cache of base checkouts in a directory: <dir>/<tree id>/ is a finished base, <tree id>.tmp one being made.
 //
