@@ -32,6 +32,9 @@ func (s *serving) startReplicas(ctx context.Context, server vllm.ServerConfig) e
 		if environment, err = trainerbridge.Environment(trainerbridge.EnvServer); err != nil {
 			return err
 		}
+		if server.Plugins, err = trainerbridge.PythonPath(); err != nil { // the CPU build needs it for mixtures of experts
+			return err
+		}
 	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return milepost.Wrap("start server", milepost.KindUnavailable, err)
