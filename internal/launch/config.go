@@ -10,6 +10,7 @@ import (
 // Config says how many of each part there are and on which machines.
 type Config struct {
 	GPU            string     `yaml:"gpu"`             // kind of the GPUs, which milepost plan reckons with (milepost plan --help lists them); "" = none
+	Shape          string     `yaml:"shape"`           // shape that milepost plan reckons with where model is empty; "" = none
 	GPUsPerNode    int        `yaml:"gpus_per_node"`   // GPUs of one node; 0 = nodes without
 	Replicas       int        `yaml:"replicas"`        // vLLM replicas, each on server.tensor_parallel GPUs of one node
 	TrainerNodes   int        `yaml:"trainer_nodes"`   // nodes of the trainer, each with trainer.ranks processes

@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/modeldir"
+)
+
+func input(t *testing.T, shape, gpu string) Input {
+	t.Helper()
+	s, err := modeldir.Preset(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := FindGPU(gpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Input{
+		Model: shape, Shape: s, GPU: &g, Nodes: 1, Replicas: 4, Context: s.MaxContext, Longest: 32768,
+		Trainer: Trainer{Ranks: 8, BFloat16: true, Recompute: true, Tokens: 32768, Steps: 1},
+		Server:  Server{Parallel: 2, Size: 2, MaxModelLen: 32768, Utilization: .9},
+		Work:    Workload{Episodes: 192, Begun: 1.5, Concurrency: 288, Sampled: 4096, Context: 16384, Turns: 30, Tool: 1, Probes: 7, Test: 30, Slots: 32},
+	}
+}
+
+func TestItFits(t *testing.T) {
+	r := Make(input(t, "qwen3-8b", "h100-80g"))
+	if len(r.Problems) > 0 {
+		t.Fatalf("%+v", r.Problems)
+	}
+	// 16 bytes a parameter over 8 ranks; 144 KiB of KV a token, halved.
+	if got := r.Trainer[0].Bytes + r.Trainer[1].Bytes + r.Trainer[2].Bytes; got != 2*float64(r.Parameters) {
+		t.Errorf("%.0f bytes of weights, gradients and optimizer", got)
+	}
+	if r.Serving.KVToken != 73728 || r.Serving.Sequences < 20 || r.Serving.Sequences > 30 {
+		t.Errorf("%+v", r.Serving)
+	}
+	if want := 4 * (2*float64(r.Active) + 2*36*4096*16384) * 192 * 16384; math.Abs(r.FLOPs/want-1) > 1e-12 {
+		t.Errorf("%g operations, want %g", r.FLOPs, want)
+	}
+	if len(r.Stages) != 4 || r.Seconds <= r.Stages[0].Seconds || r.Bottleneck == "" {
+		t.Errorf("%+v, %v, %q", r.Stages, r.Seconds, r.Bottleneck)
+	}
+	in := input(t, "qwen3-8b", "h100-80g")
+	in.Work.Async = true
+	if a := Make(in); a.Seconds >= r.Seconds {
+		t.Errorf("async takes %v, sync %v", a.Seconds, r.Seconds)
+	}
+}
+
+// TestSuggestionsFit: what is suggested where something does not fit would.
+func TestSuggestionsFit(t *testing.T) {
+	in := input(t, "qwen2.5-72b", "a100-80g")
+	in.Trainer.Recompute, in.Trainer.Tokens, in.Server.Parallel = false, 2048, 1
+	r := Make(in)
+	text := ""
+	for _, p := range r.Problems {
+		text += p.What + ": " + strings.Join(p.Try, "; ") + "\n"
+	}
+	for _, want := range []string{"the trainer needs", "trainer.recompute: true and ", "a replica cannot hold", "server.tensor_parallel: 4"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+	if len(r.Stages) != 0 {
+		t.Errorf("timed though it does not fit: %+v", r.Stages)
+	}
+	in.Trainer.Recompute, in.Trainer.Ranks, in.Server.Parallel = true, 64, 4
+	if r := Make(in); len(r.Problems) != 0 {
+		t.Errorf("%+v", r.Problems)
+	}
+}
+
+func TestContexts(t *testing.T) {
+	in := input(t, "qwen2.5-72b", "h200-141g")
+	in.Server.MaxModelLen, in.Longest, in.Server.Parallel = 131072, 140000, 3
+	r := Make(in)
+	var text string
+	for _, p := range r.Problems {
+		text += p.What + ": " + strings.Join(p.Try, "; ") + "\n"
+	}
+	for _, want := range []string{"the model's context 32768", "yarn: {factor: 4, original: 32768}", "rollout.max_context is 140000", "does not divide the model's 64 heads"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+// TestMoreRanksNeverNeedMore: every item shrinks or stays with more ranks, and with fewer tokens.
+func TestMoreRanksNeverNeedMore(t *testing.T) {
+	for _, name := range modeldir.Presets() {
+		s, err := modeldir.Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, recompute := range []bool{false, true} {
+			last := math.Inf(1)
+			for ranks := 2; ranks <= 256; ranks *= 2 {
+				got := Sum(trainerItems(s, Trainer{Ranks: ranks, BFloat16: true, Recompute: recompute, Tokens: 8192, Steps: 2}))
+				if got > last {
+					t.Errorf("%s: %d ranks need %g, half of them %g", name, ranks, got, last)
+				}
+				last = got
+			}
+		}
+	}
+}
+
+func TestFindGPU(t *testing.T) {
+	if _, err := FindGPU("tpu"); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "h100-80g") {
+		t.Error(err)
+	}
+}
