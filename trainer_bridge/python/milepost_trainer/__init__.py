@@ -8,6 +8,7 @@
     batch       Arrow batch files, verified and mapped
     model       tiny models and loading; tokenizer: vocabulary and chat template
     sft         supervised fine-tuning on demonstrations
+    prepared    the trained part of a batch
     trainer     the state (weights, optimizer, counters) and the update step
     checkpoint  checkpoints with a commit marker, Hugging Face exports
     server      gRPC; __main__ the command line
