@@ -94,7 +94,7 @@ func (p *Pusher) Push(ctx context.Context, version int32, dir string, urls []str
 	if !slices.ContainsFunc(r.Endpoints, func(e EndpointReport) bool { return e.Approved }) {
 		err = errors.Join(errs...)
 		if ctx.Err() == nil && slices.ContainsFunc(r.Endpoints, func(e EndpointReport) bool { return e.Quarantined }) {
-			err = p.putBack(ctx, replicas, &r, err)
+			err = p.putBack(ctx, awake(replicas, errs), &r, err)
 		}
 	}
 	r.Total = p.deps.Now().Sub(began)
@@ -204,7 +204,7 @@ func (open) Quarantine(string, int32, error) {}
 
 // update changes the weights of one server.
 func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *EndpointReport) (err error) {
-	if err := p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Prepare(ctx, s, w) }); err != nil {
+	if err := bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Prepare(ctx, s, w) }); err != nil {
 		return err
 	}
 	if p.method.Exclusive() {
@@ -219,11 +219,11 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 	began := p.deps.Now()
 	defer func() {
 		// Even a pause that failed may have paused: a server is never left standing.
-		resumed := p.bounded(context.WithoutCancel(ctx), p.cfg.PauseTimeout, s.Resume)
+		resumed := bounded(context.WithoutCancel(ctx), p.cfg.PauseTimeout, s.Resume)
 		r.Pause = p.deps.Now().Sub(began)
 		err = errors.Join(err, resumed)
 	}()
-	if err := p.bounded(ctx, p.cfg.PauseTimeout, s.Pause); err != nil {
+	if err := bounded(ctx, p.cfg.PauseTimeout, s.Pause); err != nil {
 		return err
 	}
 	if err := p.name(ctx, s, Unknown); err != nil {
@@ -233,7 +233,7 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 		return err
 	}
 	preempt := p.cfg.InFlight == InFlightRecompute
-	if err := p.bounded(ctx, p.cfg.PauseTimeout, func(ctx context.Context) error { return s.ResetPrefixCache(ctx, preempt) }); err != nil {
+	if err := bounded(ctx, p.cfg.PauseTimeout, func(ctx context.Context) error { return s.ResetPrefixCache(ctx, preempt) }); err != nil {
 		return err
 	}
 	return p.name(ctx, s, w.Version)
@@ -243,15 +243,15 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 func (p *Pusher) load(ctx context.Context, s *vllm.Client, w Weights, r *EndpointReport) error {
 	began := p.deps.Now()
 	defer func() { r.Load = p.deps.Now().Sub(began) }()
-	return p.bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Load(ctx, s, w) })
+	return bounded(ctx, p.cfg.ReloadTimeout, func(ctx context.Context) error { return p.method.Load(ctx, s, w) })
 }
 
 func (p *Pusher) name(ctx context.Context, s *vllm.Client, version int32) error {
-	return p.bounded(ctx, p.cfg.PauseTimeout, func(ctx context.Context) error { return s.SetVersion(ctx, version) })
+	return bounded(ctx, p.cfg.PauseTimeout, func(ctx context.Context) error { return s.SetVersion(ctx, version) })
 }
 
 // bounded runs one call under a time-out of its own, whose end is the server's failure and not the caller's.
-func (p *Pusher) bounded(ctx context.Context, bound time.Duration, fn func(context.Context) error) error {
+func bounded(ctx context.Context, bound time.Duration, fn func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	err := fn(limited)
@@ -267,7 +267,7 @@ func (p *Pusher) sing(ctx context.Context, s *vllm.Client, w Weights, r *Endpoin
 		s = method.Client(s, w.Version)
 	}
 	var songs [2]sung
-	err := p.bounded(ctx, p.cfg.CanaryTimeout, func(ctx context.Context) (err error) {
+	err := bounded(ctx, p.cfg.CanaryTimeout, func(ctx context.Context) (err error) {
 		for i := range songs {
 			if songs[i], err = p.canary.sing(ctx, s, w.Version); err != nil {
 				return err
@@ -279,7 +279,7 @@ func (p *Pusher) sing(ctx context.Context, s *vllm.Client, w Weights, r *Endpoin
 		return err
 	}
 	var gaps []Gap
-	err = p.bounded(ctx, p.cfg.CanaryTimeout, func(ctx context.Context) (err error) {
+	err = bounded(ctx, p.cfg.CanaryTimeout, func(ctx context.Context) (err error) {
 		gaps, err = p.canary.judge(ctx, songs[:])
 		return err
 	})
@@ -298,6 +298,16 @@ type trainerError struct{ error }
 
 // Unwrap returns the failure.
 func (e *trainerError) Unwrap() error { return e.error }
+
+// awake are the replicas that answered, if only by an error.
+func awake(replicas []*replica, errs []error) (out []*replica) {
+	for i, s := range replicas {
+		if !errors.Is(errs[i], errSilent) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
 
 // putBack loads the last approved weights where nobody took the new ones, and says so in the error.
 func (p *Pusher) putBack(ctx context.Context, replicas []*replica, r *Report, cause error) error {

@@ -148,7 +148,12 @@ type ncclInit struct {
 }
 
 // join makes trainer and replica meet.
-func (t *Transfer) join(ctx context.Context, server *vllm.Client) (*transferGroup, error) {
+func (t *Transfer) join(ctx context.Context, server *vllm.Client) (g *transferGroup, err error) {
+	err = bounded(ctx, 2*t.cfg.Timeout, func(ctx context.Context) (err error) { g, err = t.meet(ctx, server); return err })
+	return g, err
+}
+
+func (t *Transfer) meet(ctx context.Context, server *vllm.Client) (*transferGroup, error) {
 	workers, err := server.WorldSize(ctx)
 	if err != nil {
 		return nil, err
@@ -177,7 +182,7 @@ func (t *Transfer) join(ctx context.Context, server *vllm.Client) (*transferGrou
 func (t *Transfer) Load(ctx context.Context, server *vllm.Client, w Weights) error {
 	g := t.group(server.URL())
 	err := t.send(ctx, server, w, g)
-	if err != nil && g.used && ctx.Err() == nil {
+	if err != nil && g.used && ctx.Err() == nil && !errors.Is(err, errSilent) {
 		plan := g.plan
 		if g, err = t.join(ctx, server); err == nil {
 			g.plan = plan
@@ -205,19 +210,20 @@ func (t *Transfer) send(ctx context.Context, server *vllm.Client, w Weights, g *
 		return err
 	})
 	if err := both.Wait(); err != nil {
-		t.giveUp(ctx, server)
-		return err
+		return errors.Join(err, t.giveUp(ctx, server))
 	}
 	return server.FinishUpdate(ctx)
 }
 
 // giveUp ends an update that broke off: parts of it that the server holds back would be counted with those of the next. It is
-// an empty update, which vLLM's own engine needs for that; what fails here fails again at the next push.
-func (t *Transfer) giveUp(ctx context.Context, server *vllm.Client) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Timeout)
-	defer cancel()
-	_ = server.StartUpdate(ctx)
-	_ = server.FinishUpdate(ctx)
+// an empty update, which vLLM's own engine needs for that. Its failure is no news, except that a server which does not
+// answer hangs.
+func (t *Transfer) giveUp(ctx context.Context, server *vllm.Client) error {
+	return bounded(context.WithoutCancel(ctx), t.cfg.Timeout, func(ctx context.Context) error {
+		_ = server.StartUpdate(ctx)
+		_ = server.FinishUpdate(ctx)
+		return ctx.Err()
+	})
 }
 
 // start begins an update, where the server believes one under way (a program that was killed began it) after its end.
