@@ -31,6 +31,7 @@ func natsMain(text string) {
 
 // natsProcess is a NATS server in a process of its own, at a port and with a store that outlive it.
 type natsProcess struct {
+	t    *testing.T // with which it ends; not that of a subtest
 	mark string
 	port int
 	dir  string
@@ -39,22 +40,22 @@ type natsProcess struct {
 
 func startNATS(t *testing.T, mark, dir string) *natsProcess {
 	t.Helper()
-	n := &natsProcess{mark: mark, port: freePort(t), dir: dir}
-	n.start(t)
+	n := &natsProcess{t: t, mark: mark, port: freePort(t), dir: dir}
+	n.start()
 	return n
 }
 
 func (n *natsProcess) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", n.port) }
 
-func (n *natsProcess) start(t *testing.T) {
-	t.Helper()
+func (n *natsProcess) start() {
+	n.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), commandEnv+"="+n.mark, fmt.Sprintf("%s=%d %s", natsServerEnv, n.port, n.dir))
-	n.p = startCommand(t, cmd)
+	n.p = startCommand(n.t, cmd)
 	n.p.until("NATS", 30*time.Second, func() bool {
 		c, err := nats.Connect(n.url(), nats.Timeout(time.Second))
 		if err == nil {
@@ -65,10 +66,10 @@ func (n *natsProcess) start(t *testing.T) {
 }
 
 // bounce kills the server and starts it again two seconds later.
-func (n *natsProcess) bounce(t *testing.T) {
-	t.Helper()
+func (n *natsProcess) bounce() {
+	n.t.Helper()
 	n.p.kill()
 	<-n.p.done
 	time.Sleep(2 * time.Second)
-	n.start(t)
+	n.start()
 }

@@ -211,7 +211,7 @@ func (s *storm) hit(t *testing.T, dir string, p *process, v victim) bool {
 		p.kill()
 		return true
 	case victimNATS:
-		s.nats.bounce(t)
+		s.nats.bounce()
 		return true
 	case victimTrainer:
 		id = trainerOf(t, dir)
