@@ -23,6 +23,10 @@ type Config struct {
 	Model  string       // model name to send; "" leaves it to the server, which serves one
 	APIKey string       // sent as bearer token where not ""
 	HTTP   *http.Client // nil = one without a time-out of its own: contexts bound requests
+
+	// Concurrent is how many requests are expected at once; so many idle connections are kept. 0 = as many as a busy server
+	// takes (256).
+	Concurrent int
 }
 
 // Client speaks to one vLLM server. It is safe for concurrent use.
@@ -42,7 +46,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{url: strings.TrimRight(cfg.URL, "/"), model: cfg.Model, apiKey: cfg.APIKey, http: cfg.HTTP}
 	if c.http == nil {
-		c.http = &http.Client{Transport: transport()}
+		c.http = &http.Client{Transport: transport(max(cfg.Concurrent, 256))}
 	}
 	return c, nil
 }
@@ -51,13 +55,13 @@ func New(cfg Config) (*Client, error) {
 // Idempotency-Key says so to net/http, which then repeats a request on a new connection where the server closed a kept one
 // just as it was sent. vLLM closes after five idle seconds, which is about the time between two pushes of a small run.
 //
-// transport is http.DefaultTransport without a proxy and with enough idle connections for one server: the default of
-// two would open a connection for nearly every request of a busy pool.
-func transport() *http.Transport {
+// transport is http.DefaultTransport without a proxy and with as many idle connections as there are requests at once: with fewer,
+// the default of two above all, a busy pool would open a connection for nearly every request.
+func transport(connections int) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.Proxy = nil
 	t.MaxIdleConns = 0
-	t.MaxIdleConnsPerHost = 256
+	t.MaxIdleConnsPerHost = connections
 	return t
 }
 

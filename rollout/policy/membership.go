@@ -25,7 +25,7 @@ func (p *Pool) Add(url string) error {
 // add makes a member; mu is held.
 func (p *Pool) add(s EndpointState) (*endpoint, error) {
 	const op = "policy: add endpoint"
-	client, err := vllm.New(vllm.Config{URL: s.URL, Model: p.cfg.Model, APIKey: p.cfg.APIKey, HTTP: p.deps.HTTP})
+	client, err := vllm.New(vllm.Config{URL: s.URL, Model: p.cfg.Model, APIKey: p.cfg.APIKey, HTTP: p.deps.HTTP, Concurrent: p.cfg.MaxConcurrent})
 	if err != nil {
 		return nil, err
 	}
