@@ -15,8 +15,10 @@ import (
 
 // TransferConfig says how the trainer and a server find each other, and what goes over the wire.
 type TransferConfig struct {
-	Backend string        `yaml:"backend"` // gloo (CPU; our vLLM plugin) or nccl (GPUs; vLLM's own); a started server is told
-	Host    string        `yaml:"host"`    // address of the trainer's machine that the servers reach (gloo)
+	// Backend is gloo (CPU; Milepost's vLLM plugin) or nccl (GPUs; vLLM's own). Servers that are started here are told. Servers of
+	// one's own need --weight-transfer-config {"backend": …}, and for gloo the plugin's directory on PYTHONPATH.
+	Backend string        `yaml:"backend"`
+	Host    string        `yaml:"host"`    // address of the trainer's machine that the servers reach (gloo); not 127.0.0.1 where they run elsewhere
 	Port    int           `yaml:"port"`    // where trainer and servers meet on it; 0 = any free one (gloo)
 	Timeout time.Duration `yaml:"timeout"` // longest standstill: meeting, or one buffer; a replica that stands still longer has failed
 	// BufferMB is how much is packed into one message. Each side holds two such buffers; a tensor that is larger goes alone.
