@@ -5,7 +5,7 @@
 //   - generate.go: sampling, by /inference/v1/generate and by /v1/completions
 //   - routes.go: the experts that a mixture chose for each token
 //   - render.go: messages to token ids, text to token ids and back
-//   - weights.go: pause, reload, prefix cache, version, resume
+//   - weights.go: pause, reload, prefix cache, version, resume; transfer.go: native weight transfer
 //   - lora.go: adapters: loading, naming one in requests, the flags of a server that takes them
 //   - metrics.go: health and /metrics
 //
