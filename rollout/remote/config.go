@@ -41,7 +41,7 @@ type Config struct {
 type WorkerConfig struct {
 	Name         string        `yaml:"name"`          // unique among the workers; "" = host and a random part
 	Slots        int           `yaml:"slots"`         // episodes at once
-	Heartbeat    time.Duration `yaml:"heartbeat"`     // how often it tells that it lives; well below the runs' lease
+	Heartbeat    time.Duration `yaml:"heartbeat"`     // how often it tells that it lives; more often where a run's lease is short
 	DrainTimeout time.Duration `yaml:"drain_timeout"` // how long a stopping worker finishes what it holds before it hands it back
 	// Orphaned is how long a run may be silent before its episodes here are given up: they would sample for nobody.
 	Orphaned time.Duration `yaml:"orphaned"`
@@ -84,8 +84,8 @@ func (c WorkerConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "heartbeat %s is below 50ms", c.Heartbeat)
 	case c.DrainTimeout < 0:
 		return milepost.E(op, milepost.KindInvalid, "drain_timeout %s is negative", c.DrainTimeout)
-	case c.Orphaned < time.Second:
-		return milepost.E(op, milepost.KindInvalid, "orphaned %s is below 1s", c.Orphaned)
+	case c.Orphaned < 5*noticeEvery:
+		return milepost.E(op, milepost.KindInvalid, "orphaned %s is below %s", c.Orphaned, 5*noticeEvery)
 	}
 	return nil
 }

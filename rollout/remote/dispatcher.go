@@ -177,7 +177,7 @@ func (d *Dispatcher) giveUp(o *order, why error) (*milepost.Episode, error) {
 				return e.episode, e.err
 			}
 			d.ledger.stats.Abandoned++
-			return unfinished(o, milepost.EpisodeCancelled, ""), nil
+			return unfinished(o.req, milepost.EpisodeCancelled, ""), nil
 		}
 	}
 }
@@ -188,13 +188,13 @@ func (d *Dispatcher) address(o *order) address {
 }
 
 // unfinished is an episode of which nothing came back.
-func unfinished(o *order, status milepost.EpisodeStatus, why string) *milepost.Episode {
+func unfinished(req rollout.Request, status milepost.EpisodeStatus, why string) *milepost.Episode {
 	stop := milepost.StopError
 	if status == milepost.EpisodeCancelled {
 		stop = milepost.StopCanceled
 	}
-	return &milepost.Episode{ID: o.req.Episode, Group: o.req.Group, Task: o.req.Task.ID, Attempt: o.req.Attempt, Retry: o.req.Retry,
-		Status: status, Stop: stop, Error: why, FinalTree: o.req.Task.BaseTree, Started: o.heard}
+	return &milepost.Episode{ID: req.Episode, Group: req.Group, Task: req.Task.ID, Attempt: req.Attempt, Retry: req.Retry,
+		Status: status, Stop: stop, Error: why, FinalTree: req.Task.BaseTree, Started: time.Now()}
 }
 
 // end tells workers that hand-outs are over.
@@ -241,7 +241,7 @@ func (d *Dispatcher) notice(closed bool) {
 	endpoints := d.deps.Endpoints.Snapshot()
 	d.mu.Lock()
 	d.sequence++
-	n := wireNotice{V: wireVersion, Run: d.deps.Run, Epoch: d.deps.Epoch, Seq: d.sequence, Waiting: len(d.ledger.queue), Endpoints: endpoints, Closed: closed}
+	n := wireNotice{V: wireVersion, Run: d.deps.Run, Epoch: d.deps.Epoch, Seq: d.sequence, Waiting: len(d.ledger.queue), Endpoints: endpoints, Lease: d.cfg.Lease, Closed: closed}
 	d.mu.Unlock()
 	if m, err := messages.Encode(d.subj.notice(d.deps.Run), n); err == nil {
 		_ = d.deps.NC.PublishMsg(m) // the next one follows
@@ -279,7 +279,7 @@ func (d *Dispatcher) look(now time.Time) {
 			if o.unwanted {
 				status, why = milepost.EpisodeCancelled, ""
 			}
-			d.answer(o, ended{episode: unfinished(o, status, why)})
+			d.answer(o, ended{episode: unfinished(o.req, status, why)})
 		}
 	}
 	news := len(d.ledger.queue) > waiting

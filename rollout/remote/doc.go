@@ -27,7 +27,8 @@
 //	ledger.go      who holds which episode: a state machine without I/O; a new rule of handing out goes there
 //	parcel.go      bodies above the message size
 //	dispatcher.go  the orchestrator's side: Run, notices, leases; receive.go: what workers send; metrics.go: counters
-//	worker.go      the worker's side: runs, slots, heartbeats, draining; episode.go: one episode; probe.go: its probes
+//	worker.go      the worker's side: slots, draining; hear.go: what it hears of runs, heartbeats; episode.go: one episode;
+//	               probe.go: its probes
 //	site.go        what a worker has of a run: its policy and its agent loop
 //	list.go        who is there
 package remote

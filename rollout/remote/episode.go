@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ var (
 	errCancelled = errors.New("the run cancelled the episode")
 	errGone      = errors.New("nobody waits for the episode")
 	errDrained   = errors.New("the worker stops")
+	errNoAnswer  = errors.New("the run does not answer")
 )
 
 // holding is one hand-out at a worker.
@@ -66,12 +68,12 @@ func (w *Worker) serve(hard context.Context, offer *wireOffer) {
 
 // episode runs the loop; whatever fails is an episode of status infra_error.
 func (w *Worker) episode(h *holding, offer *wireOffer, p *probes) (ep *milepost.Episode) {
-	o := &order{req: rollout.Request{Episode: h.at.Episode, Task: &milepost.Task{}}, heard: time.Now()}
+	req := rollout.Request{Episode: h.at.Episode, Task: &milepost.Task{}}
 	fail := func(err error) *milepost.Episode {
 		if h.play.Err() != nil {
-			return unfinished(o, milepost.EpisodeCancelled, "")
+			return unfinished(req, milepost.EpisodeCancelled, "")
 		}
-		return unfinished(o, milepost.EpisodeInfra, fmt.Sprintf("worker %s: %v", w.cfg.Name, err))
+		return unfinished(req, milepost.EpisodeInfra, fmt.Sprintf("worker %s: %v", w.cfg.Name, err))
 	}
 	defer func() {
 		if v := recover(); v != nil {
@@ -83,10 +85,10 @@ func (w *Worker) episode(h *holding, offer *wireOffer, p *probes) (ep *milepost.
 	if err != nil {
 		return fail(err)
 	}
-	o.req = order.Request
+	req = order.Request
 	s, err := w.site(h.at, order.Settings)
 	if err == nil {
-		err = w.bases.Have(h.play, h.at.Run, order.Request.Task)
+		err = w.bases.Have(h.play, h.at.Run, req.Task)
 	}
 	if err != nil {
 		return fail(err)
@@ -96,8 +98,7 @@ func (w *Worker) episode(h *holding, offer *wireOffer, p *probes) (ep *milepost.
 	if order.ProbeSteps {
 		runner = s.train
 	}
-	ep, err = runner.Run(h.play, order.Request)
-	if err != nil { // what no worker could run is no better elsewhere, but what this one is not fit for is
+	if ep, err = runner.Run(h.play, req); err != nil { // a task that no worker could run comes back so often that the run ends by it
 		return fail(err)
 	}
 	return ep
@@ -121,7 +122,7 @@ func (w *Worker) deliver(h *holding, ep *milepost.Episode, files []milepost.Tree
 		return
 	}
 	lost := &milepost.Episode{ID: ep.ID, Status: milepost.EpisodeInfra, Stop: milepost.StopError, Started: ep.Started, FinalTree: ep.FinalTree,
-		Error: fmt.Sprintf("worker %s could not send the episode: %v", w.cfg.Name, why)}
+		Error: fmt.Sprintf("worker %s could not send the episode: %v", w.cfg.Name, cmp.Or(why, errNoAnswer))}
 	w.insist(h, w.subj.result(h.at.Run, h.at.Epoch), forEver, func(ctx context.Context) (any, error) {
 		r := wireResult{V: w.version, address: h.at, Worker: w.cfg.Name}
 		var err error

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +25,7 @@ func TestKilledWorker(t *testing.T) {
 	r.run.Lease = time.Second
 	r.testers()
 	o := r.orchestrate(1)
-	s := script{Turns: 2, Tokens: 3, Delay: 40 * time.Millisecond}
+	s := script{Turns: 2, Tokens: 3, Delay: 150 * time.Millisecond}
 	victim := r.process("victim", s)
 	r.process("survivor", s)
 	eventually(t, "both are there", 20*time.Second, func() bool { return o.Stats().Workers == 2 })
@@ -39,6 +41,7 @@ func TestKilledWorker(t *testing.T) {
 			t.Errorf("%+v", a.ep)
 		}
 		if n == 15 {
+			eventually(t, "the victim has some", 10*time.Second, func() bool { return o.held("victim") > 1 })
 			must(t, victim.Process.Signal(syscall.SIGKILL))
 		}
 	}
@@ -56,6 +59,18 @@ func TestKilledWorker(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	t.Logf("%+v", st)
+}
+
+// held is how many episodes a worker holds.
+func (o *orchestrator) held(worker string) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, order := range o.ledger.orders {
+		if order.worker == worker {
+			n++
+		}
+	}
+	return n
 }
 
 // seed is the number of an episode of the rig.
@@ -79,7 +94,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("attempt %d, want %d", offer.Attempt, attempt)
 		}
 	}
-	if a := receive(t, got, 5*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeInfra || a.ep.Task != "task" || a.ep.Error == "" {
+	if a := receive(t, got, 20*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeInfra || a.ep.Task != "task" || a.ep.Error == "" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -132,7 +147,7 @@ func TestLateAndDoubled(t *testing.T) {
 	if reply := result(second.address, "quick"); !reply.Unwanted {
 		t.Errorf("the same again: %+v", reply)
 	}
-	if a := receive(t, got, time.Second); a.err != nil || a.ep.Endpoint != "quick" || a.ep.Group != "g0" {
+	if a := receive(t, got, 20*time.Second); a.err != nil || a.ep.Endpoint != "quick" || a.ep.Group != "g0" {
 		t.Errorf("%+v", a)
 	}
 	if s := o.Stats(); s.Fenced != 3 || s.Ended != 1 || s.Lost != 1 {
@@ -172,7 +187,7 @@ func TestBadResults(t *testing.T) {
 		must(t, err)
 		var reply wireReply
 		r.say(subjects("milepost").result("run", 1), wireResult{V: wireVersion, address: offer.address, Worker: "bad", Body: parcel{Body: body}}, &reply)
-		if a := receive(t, got, time.Second); a.err != nil || a.ep.Status != milepost.EpisodeInfra || a.ep.ID != fmt.Sprint("e", n) {
+		if a := receive(t, got, 20*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeInfra || a.ep.ID != fmt.Sprint("e", n) {
 			t.Errorf("%d: %+v %+v", n, a.ep, a.err)
 		}
 	}
@@ -212,16 +227,16 @@ func TestRestart(t *testing.T) {
 // TestOrphans: episodes of a run that never comes back are given up, and the worker serves others.
 func TestOrphans(t *testing.T) {
 	r := newRig(t)
-	r.work.Slots, r.work.Orphaned = 1, time.Second
+	r.work.Slots = 1
 	first := r.orchestrate(1)
 	p := &fakePolicy{script: script{Turns: 2, Tokens: 1}, gate: make(chan struct{})}
 	var w *Worker
-	r.worker(p, func(got *Worker) { w = got })
+	r.worker(p, func(got *Worker) { w = got; w.cfg.Orphaned = 2 * time.Second })
 	old := r.start(t.Context(), first, 0, 1)
 	eventually(t, "the worker is full", 10*time.Second, func() bool { return first.Stats().Held == 1 })
 	first.crash()
 	<-old
-	eventually(t, "the worker lets go", 5*time.Second, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.info.Busy == 0 && len(w.runs) == 0 })
+	eventually(t, "the worker lets go", 20*time.Second, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.info.Busy == 0 && len(w.runs) == 0 })
 }
 
 // TestServerRestart: the NATS server goes away for longer than a lease, once with its store and once without: nothing is
@@ -230,7 +245,7 @@ func TestServerRestart(t *testing.T) {
 	for name, lose := range map[string]bool{"same store": false, "empty store": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.run.Lease, r.work.Orphaned = 1500*time.Millisecond, time.Second
+			r.run.Lease, r.work.Orphaned = 4*time.Second, 5*time.Second
 			r.testers()
 			o := r.orchestrate(1)
 			gate := make(chan struct{})
@@ -242,7 +257,7 @@ func TestServerRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.srv.Close()
-			time.Sleep(2500 * time.Millisecond) // longer than lease and orphaned
+			time.Sleep(5500 * time.Millisecond) // longer than lease and orphaned
 			close(gate)                         // the episodes end while nobody can be told
 			r.cfg.Port = port
 			if lose {
@@ -316,8 +331,13 @@ func TestLedger(t *testing.T) {
 				}
 			case pick == 5 && len(given[worker]) > 0: // handed back
 				a := given[worker][rng.IntN(len(given[worker]))]
-				if o := l.current(a); o != nil && l.giveBack(o) {
-					over(o)
+				if o := l.current(a); o != nil {
+					if l.giveBack(o) {
+						over(o)
+					}
+					if l.hear(worker, []address{a}, now); o.worker != "" && l.orders[a.Episode] == o && !o.unwanted {
+						t.Fatalf("seed %d: a heartbeat from before took back what was handed back", seed)
+					}
 				}
 			case pick == 6:
 				now = now.Add(time.Duration(rng.IntN(8)) * time.Second)
@@ -378,11 +398,39 @@ func TestClosed(t *testing.T) {
 	}
 	o.Close()
 	for range 2 {
-		if a := receive(t, got, time.Second); milepost.KindOf(a.err) != milepost.KindCanceled {
+		if a := receive(t, got, 20*time.Second); milepost.KindOf(a.err) != milepost.KindCanceled {
 			t.Errorf("%+v", a)
 		}
 	}
 	if _, err := o.Run(t.Context(), r.request(9), true); milepost.KindOf(err) != milepost.KindCanceled {
 		t.Error(err)
 	}
+}
+
+// TestFailingWorker: a worker whose episodes cannot begin rests between them and asks whether sandboxes can be had, so that it
+// does not take every episode there is.
+func TestFailingWorker(t *testing.T) {
+	r := newRig(t)
+	o := r.orchestrate(1)
+	var asked atomic.Int32
+	r.worker(&fakePolicy{script: script{Turns: 1, Tokens: 1}}, func(w *Worker) {
+		w.deps.Policy = func(Settings) (Policy, error) { return nil, milepost.E("test", milepost.KindUnavailable, "no sandbox") }
+		w.deps.Ready = func(context.Context) error {
+			if asked.Add(1) < 3 {
+				return milepost.E("test", milepost.KindUnavailable, "still none")
+			}
+			return nil
+		}
+	})
+	got := r.start(t.Context(), o, 0, 40)
+	for range 4 { // one a slot
+		if a := receive(t, got, 20*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeInfra || a.ep.Task != "task" || !strings.Contains(a.ep.Error, "no sandbox") {
+			t.Errorf("%+v %+v", a.ep, a.err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	if n := o.Stats().HandedOut; n != 4 {
+		t.Errorf("%d episodes were taken before the first rest", n)
+	}
+	eventually(t, "its means are asked for", 5*time.Second, func() bool { return asked.Load() >= 3 && r.warned("until its sandboxes can be had again") })
 }

@@ -213,8 +213,8 @@ func newRig(t *testing.T) *rig {
 	r.srv, err = shadow.StartServer(r.cfg)
 	must(t, err)
 	t.Cleanup(func() { r.srv.Close() })
-	r.run.Lease = 2 * time.Second
-	r.work.Heartbeat, r.work.Slots, r.work.DrainTimeout, r.work.Orphaned = 100*time.Millisecond, 4, 5*time.Second, 3*time.Second
+	r.run.Lease = 10 * time.Second
+	r.work.Heartbeat, r.work.Slots, r.work.DrainTimeout, r.work.Orphaned = 100*time.Millisecond, 4, 10*time.Second, 30*time.Second
 	r.local, err = repo.NewStore(t.TempDir())
 	must(t, err)
 	r.blobs, err = repo.NewBlobs(t.TempDir())

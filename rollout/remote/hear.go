@@ -101,17 +101,20 @@ func (w *Worker) onCancel(m *nats.Msg) {
 	}
 }
 
-// heartbeat tells that the worker lives and what it holds, at once and then every Heartbeat, and looks for runs that fell
+// heartbeat tells that the worker lives and what it holds, at once and then every Heartbeat or third of a lease, and looks for runs that fell
 // silent.
 func (w *Worker) heartbeat(ctx context.Context) {
 	subject := w.subj.worker(w.cfg.Name)
-	tick := time.NewTicker(w.cfg.Heartbeat)
-	defer tick.Stop()
 	for {
-		beat := wireWorker{V: w.version}
+		beat, wait := wireWorker{V: w.version}, w.cfg.Heartbeat
 		w.mu.Lock()
 		w.orphans(time.Now())
 		beat.WorkerInfo = w.info
+		for _, r := range w.runs {
+			if lease := r.notice.Lease; lease > 0 {
+				wait = min(wait, lease/3)
+			}
+		}
 		for a := range w.held {
 			beat.Held = append(beat.Held, a)
 		}
@@ -122,7 +125,7 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(wait):
 		}
 	}
 }

@@ -13,8 +13,8 @@ type order struct {
 	req        rollout.Request
 	probeSteps bool
 
-	attempt  int       // hand-outs so far
-	losses   int       // of them, those whose worker fell silent
+	attempt  int       // grows with each hand-out and each hand-back
+	losses   int       // hand-outs whose worker fell silent
 	worker   string    // who holds it; "" = it waits in the queue
 	heard    time.Time // when it was handed out, or when its worker last said that it works on it
 	unwanted bool      // its caller gave up; the worker was told to end it
@@ -33,7 +33,7 @@ type ended struct {
 // Invariants:
 //   - An order is in orders from add to end, and ends once: whoever ends it takes it out and is the only one to answer.
 //   - It is in the queue exactly while nobody holds it.
-//   - attempt only grows, at each hand-out. What carries another attempt than the latest counts for nothing.
+//   - attempt only grows. What carries another attempt than the latest counts for nothing.
 //   - Silence of a worker puts its orders back at the head of the queue; until one is handed out again, its old worker can
 //     still answer, or take it back by a heartbeat.
 //   - An unwanted order is never handed out again.
@@ -128,9 +128,11 @@ func (l *ledger) requeue(o *order) {
 	l.queue = slices.Insert(l.queue, 0, o)
 }
 
-// giveBack takes an order that its worker hands back. It reports whether the order ends by it: nobody wants it any more.
+// giveBack takes an order that its worker hands back; a heartbeat that was sent before does not take it again. It reports
+// whether the order ends by it: nobody wants it any more.
 func (l *ledger) giveBack(o *order) (over bool) {
 	l.stats.HandedBack++
+	o.attempt++
 	if o.worker != "" && !o.unwanted {
 		l.requeue(o)
 	}

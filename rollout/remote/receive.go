@@ -48,7 +48,7 @@ func (d *Dispatcher) back(a address) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.ledger.current(a); o != nil && d.ledger.giveBack(o) {
-		d.answer(o, ended{episode: unfinished(o, milepost.EpisodeCancelled, "")})
+		d.answer(o, ended{episode: unfinished(o.req, milepost.EpisodeCancelled, "")})
 	}
 	d.tell()
 }
@@ -147,7 +147,7 @@ func (d *Dispatcher) onResult(ctx context.Context, m *nats.Msg) any {
 	}
 	if err != nil {
 		d.warn(err)
-		ep = unfinished(o, milepost.EpisodeInfra, fmt.Sprintf("its result of worker %s: %v", r.Worker, err))
+		ep = unfinished(o.req, milepost.EpisodeInfra, fmt.Sprintf("its result of worker %s: %v", r.Worker, err))
 	}
 	d.mu.Lock()
 	if d.ledger.current(r.address) != o || !d.answer(o, ended{episode: ep}) {

@@ -50,7 +50,7 @@ func same(p *milepost.Probe) *milepost.Probe {
 		return nil
 	}
 	q := *p
-	q.Worker, q.Queued, q.Ran, q.Total, q.Cached = "", 0, 0, 0, false
+	q.Worker, q.Attempt, q.Queued, q.Ran, q.Total, q.Cached = "", 0, 0, 0, 0, false
 	return &q
 }
 
@@ -149,7 +149,7 @@ func TestCancel(t *testing.T) {
 	cancel()
 	begun, waited := 0, 0
 	for range 5 {
-		a := receive(t, got, time.Second)
+		a := receive(t, got, 5*time.Second)
 		switch {
 		case a.ep != nil && a.err == nil:
 			begun++
@@ -183,7 +183,7 @@ func TestDrain(t *testing.T) {
 	eventually(t, "the worker has all", 10*time.Second, func() bool { return o.Stats().Held == 4 })
 	stop()
 	for range 4 {
-		if a := receive(t, got, time.Second); a.err != nil || a.ep.Status != milepost.EpisodeCompleted {
+		if a := receive(t, got, 5*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeCompleted {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -197,7 +197,7 @@ func TestDrain(t *testing.T) {
 	}
 	r.worker(&fakePolicy{script: script{Turns: 2, Tokens: 1}})
 	for range 4 {
-		if a := receive(t, got, 5*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeCompleted {
+		if a := receive(t, got, 20*time.Second); a.err != nil || a.ep.Status != milepost.EpisodeCompleted {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -255,7 +255,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("%+v %v", list, err)
 	}
 	cancel()
-	if a := receive(t, got, time.Second); milepost.KindOf(a.err) != milepost.KindCanceled {
+	if a := receive(t, got, 5*time.Second); milepost.KindOf(a.err) != milepost.KindCanceled {
 		t.Errorf("%+v", a)
 	}
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/messages"
@@ -46,8 +47,8 @@ func (p subjects) toRun(what, run string, epoch uint64) string {
 	return fmt.Sprintf("%s.rollout.%s.%s.%d", p, what, messages.SafeToken(run), epoch)
 }
 
-// address says which hand-out of which episode a message belongs to. Attempt counts the hand-outs of the episode in this
-// epoch, from 1.
+// address says which hand-out of which episode a message belongs to. Attempt grows with each hand-out of the
+// episode in this epoch.
 type address struct {
 	Run     string `json:"run"`
 	Epoch   uint64 `json:"epoch"`
@@ -63,6 +64,7 @@ type wireNotice struct {
 	Seq       uint64                 `json:"seq"`
 	Waiting   int                    `json:"waiting"` // episodes that nobody has taken
 	Endpoints []policy.EndpointState `json:"endpoints"`
+	Lease     time.Duration          `json:"lease"`            // silence after which a worker loses its episodes
 	Closed    bool                   `json:"closed,omitempty"` // the run ends here: nobody waits for its episodes
 }
 
