@@ -95,6 +95,11 @@ func TestCondensedConversationsAreTokenExact(t *testing.T) {
 
 func checkCondensed(served []fakeTurn, turns []rollout.Turn, samples []milepost.Sample) error {
 	seen := map[[2]int]int{} // sample and place: the step that sampled it
+	for i, s := range samples {
+		if err := checkRoutes(s); err != nil {
+			return fmt.Errorf("sample %d: %w", i, err)
+		}
+	}
 	for i, got := range served {
 		turn := turns[i]
 		if turn.Sample < 0 || turn.Sample >= len(samples) {

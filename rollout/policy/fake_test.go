@@ -148,6 +148,7 @@ type fakeSampling struct {
 	TopP        float64 `json:"top_p"`
 	TopK        int     `json:"top_k"`
 	Skip        *bool   `json:"skip_special_tokens"`
+	RoutesFrom  int     `json:"routed_experts_prompt_start"`
 }
 
 func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +234,7 @@ func (f *fakeServer) generate(session string, prompt []int32, p fakeSampling, sp
 		content = append(content, map[string]any{"token": "?", "logprob": logprobOf(id, len(prompt)+i)})
 		plain = append(plain, logprobOf(id, len(prompt)+i))
 	}
-	choice := map[string]any{"finish_reason": finish, "token_ids": ids, "text": turn.text}
+	choice := map[string]any{"finish_reason": finish, "token_ids": ids, "text": turn.text, "routed_experts": fakeRoutes(slices.Concat(prompt, ids), p.RoutesFrom)}
 	if spans {
 		cut := rng.IntN(len(ids) + 1) // the weights may change in the middle of a turn
 		var list []any

@@ -26,7 +26,7 @@ func testOpening(seed int64) rollout.Opening {
 func newTestModel(t *testing.T, f *fakeServer, api string) *TokenModel {
 	t.Helper()
 	cfg := DefaultTokenConfig()
-	cfg.Seeds = true
+	cfg.Seeds, cfg.Routes = true, true
 	cfg.API = api
 	m, err := NewTokenModel(newTestPool(t, f, "http://fake"), cfg)
 	if err != nil {
@@ -113,6 +113,9 @@ func checkConversation(served []fakeTurn, turns []rollout.Turn, samples []milepo
 		if step != want[i] || (step < 0 && (s.Versions[i] != -1 || s.Logprobs[i] != 0)) {
 			return fmt.Errorf("token %d: step %d, want %d; version %d, logprob %v", i, step, want[i], s.Versions[i], s.Logprobs[i])
 		}
+	}
+	if err := checkRoutes(s); err != nil {
+		return err
 	}
 	return checkText(served, s)
 }
