@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -129,6 +133,7 @@ func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report,
 	}
 	s.mu.Unlock()
 	report, err := pusher.Push(ctx, want.version, want.dir, urls)
+	s.record(report)
 	approved := map[string]bool{}
 	for _, e := range report.Endpoints {
 		approved[e.URL] = e.Approved
@@ -142,6 +147,30 @@ func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report,
 	}
 	s.tell()
 	return report, err
+}
+
+// record appends to pushes.jsonl, beside the logs, what a push was to each replica: pause, load, gaps, attempts, verdict.
+// It is for people; nothing reads it.
+func (s *serving) record(report weights.Report) {
+	line, err := json.Marshal(report)
+	if err == nil {
+		err = appendLine(filepath.Join(s.dir, "pushes.jsonl"), line)
+	}
+	if err != nil {
+		s.say(fmt.Sprintf("the figures of the push of v%d could not be stored: %v", report.Version, err))
+	}
+}
+
+func appendLine(path string, line []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 // bring pushes to a replica that came up until it has what is current, which may change meanwhile.

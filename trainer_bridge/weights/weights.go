@@ -44,7 +44,7 @@ type Gate interface {
 	Quarantine(url string, version int32, why error)
 }
 
-// Report says what a push did.
+// Report says what a push did; times are nanoseconds in JSON.
 type Report struct {
 	Version   int32            `json:"version"`
 	Dir       string           `json:"dir"`
