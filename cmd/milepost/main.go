@@ -70,7 +70,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newQuickstartCommand(), newTrainCommand(), newRFTCommand(), newEvalCommand(), newReportCommand(),
 		newTasksCommand(), newTrajectoriesCommand(), newGradeCommand(), newCreditCommand(), newWorkerCommand(), newConfigCommand(), newGCCommand(), newDoctorCommand(),
-		newPlanCommand(), newBenchCommand(), newE2ERealCommand(), newAblateCommand(), newTrainerCommand(),
+		newPlanCommand(), newLaunchCommand(), newNATSCommand(), newBenchCommand(), newE2ERealCommand(), newAblateCommand(), newTrainerCommand(),
 	)
 	blameUser(root)
 	return root

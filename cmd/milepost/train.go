@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,12 +50,23 @@ func newTrainCommand() *cobra.Command {
 	return c
 }
 
+// places are the fields that say where something is. A resumed run may find it elsewhere: a scheduler gives it other nodes.
+var places = []string{
+	"trainer.address", "server.urls", "probes.connect.url", "probes.connect.creds", "probes.connect.token_file", "probes.connect.tls_ca",
+	"probes.connect.timeout", "metrics.listen",
+}
+
 // loadRun reads the configuration of a new run or that of the run to resume. Its folders become absolute, so that a run
 // can be resumed from anywhere; where yarn asks for it the model becomes one with a longer context, in the run folder.
 func loadRun(flags configFlags, resume string) (configs.Run, error) {
 	if resume != "" {
-		if flags.file != "" || len(flags.set) > 0 {
-			return configs.Run{}, &usageError{errors.New("--resume takes the saved configuration; leave -c and --set out")}
+		if flags.file != "" {
+			return configs.Run{}, &usageError{errors.New("--resume takes the saved configuration; leave -c out")}
+		}
+		for _, o := range flags.set {
+			if key, _, _ := strings.Cut(o, "="); !slices.Contains(places, key) {
+				return configs.Run{}, &usageError{fmt.Errorf("--resume takes the saved configuration; --set may change where things are alone: %s", strings.Join(places, ", "))}
+			}
 		}
 		flags.file = filepath.Join(resume, "config.yaml")
 		if _, err := os.Stat(flags.file); err != nil {

@@ -119,33 +119,14 @@ func startTrainerBeside(ctx context.Context, cfg configs.Run, dir string) func()
 
 // start starts the process. It chooses its port itself: one that was found free before may be taken by then.
 func (t *trainer) start(dir string) error {
-	environment, err := trainerbridge.Environment(trainerbridge.EnvTrainer)
-	if err != nil {
-		return err
-	}
-	path, err := trainerbridge.PythonPath()
+	argv, env, err := trainerCommand(t.cfg.Trainer, []string{"--standalone"}, "--listen", "127.0.0.1:0", "--address-file", absolute(t.told))
 	if err != nil {
 		return err
 	}
 	if err := os.RemoveAll(t.told); err != nil {
 		return milepost.Wrap("start trainer", milepost.KindUnavailable, err)
 	}
-	env := map[string]string{"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-	ranks, threads := t.cfg.Trainer.Ranks, t.cfg.Trainer.Threads
-	if threads == 0 && ranks > 1 {
-		threads = max(1, runtime.NumCPU()/ranks)
-	}
-	if threads > 0 {
-		env["OMP_NUM_THREADS"] = strconv.Itoa(threads)
-	}
-	argv := []string{filepath.Join(environment, "bin", "python"), "-m"}
-	if ranks > 1 {
-		argv = append(argv, "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(ranks), "-m")
-	}
-	t.process, err = supervise.Start(supervise.Spec{
-		Name: "trainer", Argv: append(argv, "milepost_trainer", "serve", "--listen", "127.0.0.1:0", "--address-file", absolute(t.told)),
-		Env: env, Log: filepath.Join(dir, "trainer.log"),
-	})
+	t.process, err = supervise.Start(supervise.Spec{Name: "trainer", Argv: argv, Env: env, Log: filepath.Join(dir, "trainer.log")})
 	if err != nil {
 		return err
 	}
@@ -154,6 +135,33 @@ func (t *trainer) start(dir string) error {
 		err = os.WriteFile(t.file, b, 0o644)
 	}
 	return milepost.Wrap("start trainer", milepost.KindUnavailable, err)
+}
+
+// trainerCommand is the command that serves a trainer, and what it needs in its environment. torchrun are the flags by
+// which several ranks find each other; they are left out where there is one process and none are of several nodes.
+func trainerCommand(cfg configs.Trainer, torchrun []string, serve ...string) (argv []string, env map[string]string, err error) {
+	environment, err := trainerbridge.Environment(trainerbridge.EnvTrainer)
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := trainerbridge.PythonPath()
+	if err != nil {
+		return nil, nil, err
+	}
+	env = map[string]string{"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+	threads := cfg.Threads
+	if threads == 0 && cfg.Ranks > 1 {
+		threads = max(1, runtime.NumCPU()/cfg.Ranks)
+	}
+	if threads > 0 {
+		env["OMP_NUM_THREADS"] = strconv.Itoa(threads)
+	}
+	argv = []string{filepath.Join(environment, "bin", "python"), "-m"}
+	if cfg.Ranks > 1 || len(torchrun) > 1 {
+		argv = append(append(argv, "torch.distributed.run"), torchrun...)
+		argv = append(argv, "--nproc-per-node", strconv.Itoa(cfg.Ranks), "-m")
+	}
+	return append(append(argv, "milepost_trainer", "serve"), serve...), env, nil
 }
 
 // reap ends the trainer of an earlier epoch.

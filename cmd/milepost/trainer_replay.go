@@ -21,7 +21,7 @@ import (
 
 func newTrainerCommand() *cobra.Command {
 	c := &cobra.Command{Use: "trainer", Short: "The PyTorch trainer by itself"}
-	c.AddCommand(newTrainerReplayCommand())
+	c.AddCommand(newTrainerReplayCommand(), newTrainerServeCommand())
 	return c
 }
 

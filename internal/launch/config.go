@@ -44,6 +44,7 @@ type Kubernetes struct {
 	Image        string `yaml:"image"`         // of orchestrator, workers and NATS: target orchestrator of docker/Dockerfile
 	TrainerImage string `yaml:"trainer_image"` // target trainer
 	ServerImage  string `yaml:"server_image"`  // target server: vLLM with the milepost program
+	EngineImage  string `yaml:"engine_image"`  // Docker engine beside each pod that runs agents or tests, where sandbox.driver is docker
 	Claim        string `yaml:"claim"`         // PersistentVolumeClaim, ReadWriteMany, with run folder, model and tasks
 	Mount        string `yaml:"mount"`         // where it is mounted in every container
 	GPUResource  string `yaml:"gpu_resource"`  // name of the GPUs as a resource
@@ -57,7 +58,7 @@ func Default() Config {
 		Replicas: 1, TrainerNodes: 1, ShadowWorkers: 1, NATSServers: 1,
 		Orchestrator: Resources{CPUs: 4, MemoryGB: 16}, Worker: Resources{CPUs: 8, MemoryGB: 32},
 		Slurm: Slurm{Time: 24 * time.Hour},
-		Kubernetes: Kubernetes{Namespace: "milepost", Image: "milepost/orchestrator:local", TrainerImage: "milepost/trainer:local", ServerImage: "milepost/server:local",
+		Kubernetes: Kubernetes{Namespace: "milepost", Image: "milepost/orchestrator:local", TrainerImage: "milepost/trainer:local", ServerImage: "milepost/server:local", EngineImage: "docker:28-dind",
 			Claim: "milepost-shared", Mount: "/shared", GPUResource: "nvidia.com/gpu", NATSStorage: "20Gi", Sandbox: "privileged"},
 	}
 }
@@ -99,8 +100,8 @@ func (c Config) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "kubernetes.nats_storage is %q; allowed: a size such as 20Gi", k.NATSStorage)
 	case k.Sandbox != "privileged" && k.Sandbox != "none":
 		return milepost.E(op, milepost.KindInvalid, "kubernetes.sandbox is %q; allowed: privileged, none", k.Sandbox)
-	case k.Image == "" || k.TrainerImage == "" || k.ServerImage == "" || k.GPUResource == "":
-		return milepost.E(op, milepost.KindInvalid, "kubernetes.image, trainer_image, server_image and gpu_resource must be set")
+	case k.Image == "" || k.TrainerImage == "" || k.ServerImage == "" || k.EngineImage == "" || k.GPUResource == "":
+		return milepost.E(op, milepost.KindInvalid, "kubernetes.image, trainer_image, server_image, engine_image and gpu_resource must be set")
 	}
 	return nil
 }
