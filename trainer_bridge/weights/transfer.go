@@ -3,6 +3,8 @@ package weights
 import (
 	"context"
 	"errors"
+	"net"
+	"net/url"
 	"sync"
 	"time"
 
@@ -52,6 +54,24 @@ func (c TransferConfig) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "buffer_mb is %d; it must be 1 to 65536", c.BufferMB)
 	}
 	return nil
+}
+
+// Reach refuses servers on other machines where host is this machine's own loopback address.
+func (c TransferConfig) Reach(servers []string) error {
+	if c.Backend != BackendGloo || !loopback(c.Host) {
+		return nil
+	}
+	for _, s := range servers {
+		if u, err := url.Parse(s); err == nil && !loopback(u.Hostname()) {
+			return milepost.E("weights: transfer configuration", milepost.KindInvalid, "host is %s, where the server %s does not find the trainer; it must be an address of the trainer's machine", c.Host, s)
+		}
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Sender is the trainer's end of a transfer; trainer_bridge.Client is one.
@@ -185,9 +205,11 @@ func (t *Transfer) Load(ctx context.Context, server *vllm.Client, w Weights) err
 	g := t.group(server.URL())
 	err := t.send(ctx, server, w, g)
 	if err != nil && g.used && ctx.Err() == nil && !errors.Is(err, errSilent) {
-		plan := g.plan
-		if g, err = t.join(ctx, server); err == nil {
-			g.plan = plan
+		again, joined := t.join(ctx, server)
+		if joined != nil {
+			err = errors.Join(err, joined)
+		} else {
+			again.plan, g = g.plan, again
 			err = t.send(ctx, server, w, g)
 		}
 	}

@@ -281,3 +281,22 @@ func TestTransferWithoutTheTrainer(t *testing.T) {
 		t.Errorf("error %v, gate %v", err, told)
 	}
 }
+
+func TestTransferReach(t *testing.T) {
+	for _, c := range []struct {
+		backend, host, server string
+		ok                    bool
+	}{
+		{BackendGloo, "127.0.0.1", "http://localhost:8000", true},
+		{BackendGloo, "127.0.0.1", "http://10.0.0.2:8000", false},
+		{BackendGloo, "::1", "http://gpu-3:8000", false},
+		{BackendGloo, "10.0.0.1", "http://10.0.0.2:8000", true},
+		{BackendNCCL, "127.0.0.1", "http://10.0.0.2:8000", true}, // they meet by the id alone
+	} {
+		cfg := DefaultTransferConfig()
+		cfg.Backend, cfg.Host = c.backend, c.host
+		if err := cfg.Reach([]string{"http://127.0.0.1:1", c.server}); (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), c.server) {
+			t.Errorf("%s at %s, server %s: %v", c.backend, c.host, c.server, err)
+		}
+	}
+}
