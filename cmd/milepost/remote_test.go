@@ -130,7 +130,7 @@ func TestE2ERolloutWorkers(t *testing.T) {
 	top := t.TempDir()
 	mark := "e2e-" + filepath.Base(filepath.Dir(top))
 	t.Cleanup(func() { (&scenario{t: t, mark: mark, dir: filepath.Join(top, "q")}).end() })
-	tasks, model := smallPolicy(t, top)
+	tasks, model := smallPolicy(t, top, "rft.sft.steps=20") // enough for some calls to be valid
 	dir, port := filepath.Join(top, "run"), freePort(t)
 	url := fmt.Sprint("nats://127.0.0.1:", port)
 	train := startProcess(t, mark, arguments("train", "run.dir="+dir, "model="+model, "tasks.train="+tasks, "schedule.max_updates=2", "schedule.eval_every=0",
@@ -185,13 +185,13 @@ func TestE2ERolloutWorkers(t *testing.T) {
 	nothingLeft(t, mark, top)
 }
 
-// smallPolicy makes a task set and a policy that can act in it.
-func smallPolicy(t *testing.T, top string) (tasks, model string) {
+// smallPolicy makes a task set and a policy that can act in it; set is what its making differs in.
+func smallPolicy(t *testing.T, top string, set ...string) (tasks, model string) {
 	t.Helper()
 	tasks, model = filepath.Join(top, "tasks"), filepath.Join(top, "policy")
 	for _, args := range [][]string{
 		{"tasks", "make", "micro", "--out", tasks, "--count", "32", "--faults", "2", "--files", "2", "--distractors", "0"},
-		append(arguments("rft", "run.dir="+filepath.Join(top, "rft"), "tasks.train="+tasks), "--out", model),
+		append(arguments("rft", append(set, "run.dir="+filepath.Join(top, "rft"), "tasks.train="+tasks)...), "--out", model),
 	} {
 		if code, out, errs := milepostRun(t, args...); code != exitDone {
 			t.Fatalf("%v: exit code %d: %s%s", args, code, out, errs)
