@@ -3,7 +3,7 @@
 #   make test         make check, then every test; the last line is "N passed, N failed, N skipped"
 SHELL := /bin/bash
 .DEFAULT_GOAL := build
-.PHONY: build deps quickstart test check bench chaos study e2e-real eval-scale generate fmt
+.PHONY: build deps quickstart test check bench chaos study e2e-real eval-scale images generate fmt
 
 ENVS := trainer_bridge/python/envs/install
 QUICKSTART_DIR ?= runs/quickstart
@@ -34,6 +34,9 @@ study: deps build ## ablations; SIZE=smoke, default or larger
 
 e2e-real: deps build ## real models and packages; PART="images", "train" or "generate" alone
 	@build/e2e-real $(PART)
+
+images: build ## container images of orchestrator, worker, trainer and server; TARGETS="orchestrator worker"; TARGETS=check tries them
+	@build/images $(TARGETS)
 
 eval-scale: deps build ## 500 tasks by 4 attempts, killed and resumed; memory over time
 	@build/eval-scale

@@ -60,6 +60,7 @@ func (u *usageError) Unwrap() error { return u.err }
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "milepost",
+		Version:       programVersion(),
 		Short:         "Train software-engineering agents by reinforcement learning with milestone credit (SWE-MILE)",
 		SilenceUsage:  true,
 		SilenceErrors: true,
