@@ -150,11 +150,11 @@ class Theirs:
         return total, norm.item()
 
 
-def timed(side) -> tuple[float, tuple[float, float]]:
-    """Seconds of a step, and what it returned."""
-    started = time.perf_counter()
+def timed(side) -> tuple[float, float, tuple[float, float]]:
+    """Seconds of a step, those of processors, and what it returned."""
+    started, worked = time.perf_counter(), time.process_time()
     got = side.step()
-    return time.perf_counter() - started, got
+    return time.perf_counter() - started, time.process_time() - worked, got
 
 
 def compare(mix: str, args, model_dir: str, vocab: int) -> str:
@@ -166,25 +166,28 @@ def compare(mix: str, args, model_dir: str, vocab: int) -> str:
         for width in sorted({min(w, args.episodes) for w in args.widths}):
             sides[width] = Theirs(model_dir, work, args.episodes, width)
             sides[width].prepare(first)
-            took[width], got = timed(sides[width])
+            _, took[width], got = timed(sides[width])
             if any(abs(a - b) > 1e-4 * max(1, abs(a)) for a, b in zip(want, got, strict=True)):
                 sys.exit(f"update.py: loss and gradient norm are {want} and TRL's {got}; the two do not compute the same")
         best = min(took, key=took.get)
-        theirs, rates, ratios = sides[best], {"ours": [], "trl": []}, []
+        print(f"bench: {mix}: CPU seconds of TRL by sequences a pass: {took}", file=sys.stderr)
+        theirs, rates, ratios, work_ratios = sides[best], {"ours": [], "trl": []}, [], []
         for n in range(args.rounds):
             data = episodes(args.episodes, mix, vocab, n + 1)
             trained = sum(sum(e.trained) for e in data)
             ours.prepare(data)
             theirs.prepare(data)
             order = (("ours", ours), ("trl", theirs))
-            seconds = {name: timed(side)[0] for name, side in (order if n % 2 == 0 else order[::-1])}
-            for name, s in seconds.items():
-                rates[name].append(trained / s)
-            ratios.append(seconds["trl"] / seconds["ours"])
+            took = {name: timed(side)[:2] for name, side in (order if n % 2 == 0 else order[::-1])}
+            for name, (seconds, _) in took.items():
+                rates[name].append(trained / seconds)
+            wall, cpu = (b / a for a, b in zip(took["ours"], took["trl"], strict=True))
+            ratios.append(wall)
+            work_ratios.append(cpu)
     lengths = [len(e.tokens) for e in data]
-    print(f"bench: {mix}: seconds of TRL by sequences a pass: {took}", file=sys.stderr)
     figures = {
         "x-TRL": statistics.median(ratios), "x-TRL-min": min(ratios), "x-TRL-max": max(ratios),
+        "x-TRL-CPU": statistics.median(work_ratios),
         "trained-tokens/s": statistics.median(rates["ours"]), "TRL-trained-tokens/s": statistics.median(rates["trl"]),
         "TRL-width": best, "TRL-padding": max(lengths) * len(lengths) / sum(lengths),
     }  # fmt: skip
@@ -209,9 +212,9 @@ def main() -> None:
         model_dir = os.path.join(d, "model")
         shape = model.Shape(**SHAPE, vocab_size=640, rope_theta=10000.0, seed=1, added_tokens=[])
         _, vocab = model.create(__file__, model_dir, shape)
-        print("pkg: trainer_bridge")
+        print("pkg: trainer_bridge", flush=True)
         for mix in args.mixes:
-            print(compare(mix, args, model_dir, vocab))
+            print(compare(mix, args, model_dir, vocab), flush=True)
 
 
 if __name__ == "__main__":
