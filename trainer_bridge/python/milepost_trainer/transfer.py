@@ -128,10 +128,8 @@ class Links:
             try:
                 self.stores[port] = wire.store(host, port, timeout, serve=True)
             except Exception as e:
-                raise TrainerError(
-                    "conflict",
-                    f"no store can be served at {host} port {port}: {e}; allowed: an address of this machine, and 0 or a free port",
-                ) from e
+                allowed = "an address of this machine, and 0 or a free port"
+                raise TrainerError("conflict", f"no store can be served at {host} port {port}: {e}; allowed: {allowed}") from e
         store = self.stores[port]
         cpu = torch.device("cpu")
         return Link(lambda: Gloo(store, name, size, host, timeout), {"port": store.port, "group": name}, cpu, timeout, limit)
