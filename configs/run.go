@@ -21,6 +21,7 @@ import (
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
 	"github.com/milepost-rl/milepost/rollout/remote"
+	"github.com/milepost-rl/milepost/rollout/servers"
 	"github.com/milepost-rl/milepost/shadow"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
@@ -37,6 +38,7 @@ type Run struct {
 	Model    string                     `yaml:"model"`    // directory of the model that the run starts from; quickstart fills it in with the one it makes
 	Yarn     modeldir.Yarn              `yaml:"yarn"`     // a longer context than the model was trained with, for sampler and trainer alike
 	Server   vllm.ServerConfig          `yaml:"server"`   // the vLLM server that samples, started and supervised by the run or one's own
+	Serve    servers.Config             `yaml:"serve"`    // servers that join the run from other machines (milepost worker serve), and how both keep in touch
 	Policy   Policy                     `yaml:"policy"`   // how the agent loop speaks to the servers
 	Rollout  rollout.Config             `yaml:"rollout"`  // the agent loop: scaffold and limits
 	Workers  remote.Config              `yaml:"workers"`  // where the episodes of training and evaluation live: in the run's process, or at `milepost worker rollout` processes
@@ -150,6 +152,7 @@ func Default() Run {
 		Tasks:    TaskSets{Certificates: benchmarks.TrustRequire},
 		Yarn:     modeldir.Yarn{Factor: 1},
 		Server:   vllm.DefaultServerConfig(),
+		Serve:    servers.Default(),
 		Policy:   Policy{Pool: policy.DefaultPoolConfig(), Token: policy.DefaultTokenConfig(), Chat: policy.DefaultChatConfig()},
 		Rollout:  rollout.Default(),
 		Workers:  remote.Default(),
@@ -185,7 +188,7 @@ func (c Run) Validate() error {
 		section string
 		check   func() error
 	}{
-		{"server", c.Server.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate}, {"policy.chat", c.Policy.validateChat},
+		{"server", c.Server.Validate}, {"serve", c.Serve.Validate}, {"policy.pool", c.Policy.Pool.Validate}, {"policy.token", c.Policy.Token.Validate}, {"policy.chat", c.Policy.validateChat},
 		{"rollout", c.Rollout.Validate}, {"workers", c.Workers.Validate}, {"rollout.sandbox", c.Rollout.Sandbox.Validate}, {"sandbox", c.Sandbox.validate}, {"tests", c.Tests.Validate}, {"probes.prober", prober.Validate},
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
@@ -202,11 +205,6 @@ func (c Run) Validate() error {
 // agree checks what one section says of another.
 func (c Run) agree() error {
 	const op = "configs: validate"
-	if c.Weights.Method == weights.MethodTransfer {
-		if err := c.Weights.Transfer.Reach(c.Server.URLs); err != nil {
-			return milepost.E(op, milepost.KindInvalid, "weights.transfer: %w", err)
-		}
-	}
 	switch {
 	case c.Update.Temperature != c.Rollout.Temperature:
 		return milepost.E(op, milepost.KindInvalid, "update.temperature is %g and rollout.temperature %g; the trainer must divide by what was sampled with", c.Update.Temperature, c.Rollout.Temperature)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,6 +41,33 @@ func servesWhat(server vllm.ServerConfig, environment string) (string, error) {
 	}
 	_, _ = h.Write(b)
 	return hex.EncodeToString(h.Sum(nil)[:12]), nil
+}
+
+// modelShape stands for what models have in common whose weights can take each other's place, tokenizer and chat template
+// included, and returns the size of the vocabulary. Unlike servesWhat it does not mind how the files were written.
+func modelShape(dir string) (shape string, vocab int, err error) {
+	const op = "identify model"
+	h := sha256.New()
+	for _, name := range []string{"tokenizer.json", "chat_template.jinja"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", 0, milepost.Wrap(op, milepost.KindUnavailable, err)
+		}
+		_, _ = h.Write(append(b, 0)) // a hash takes everything
+	}
+	var config map[string]any
+	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &config)
+	}
+	if err != nil {
+		return "", 0, milepost.E(op, milepost.KindInvalid, "%s/config.json: %w", dir, err)
+	}
+	for _, field := range []string{"architectures", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_experts"} {
+		_, _ = fmt.Fprintln(h, config[field])
+	}
+	size, _ := config["vocab_size"].(float64)
+	return hex.EncodeToString(h.Sum(nil)), int(size), nil
 }
 
 // readIdentity returns nil where no server was left behind.

@@ -9,7 +9,6 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
-	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/rollout/policy"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
@@ -18,7 +17,7 @@ import (
 //
 //   - serving.go: what is common to all replicas, and when a run has none left
 //   - serving_replica.go: one replica and how it goes from one state to another; serving_start.go: those that are started here
-//     and supervised; serving_urls.go: the user's own; serving_join.go: those on other machines
+//     and supervised; serving_watch.go: the user's own; serving_join.go: those on other machines
 //   - serving_push.go: weights
 //
 // Invariants:
@@ -27,7 +26,7 @@ import (
 //     (the pool's gate), or, where nobody judges, since it is up.
 //   - One push to a replica at a time (busy). A push goes to those that are up; one that comes up later is brought what is
 //     current then. So a push waits for a replica that is down only where there is no other.
-//   - The run fails when every replica is given up; one that may still join is not.
+//   - The run fails when every replica is given up; one that has only joiners waits for others.
 type serving struct {
 	cfg   configs.Run
 	dir   string // of logs and of the identities of started processes
@@ -145,6 +144,9 @@ func (s *serving) giveUpIfNone() {
 		}
 		why = append(why, r.lost)
 	}
+	if len(s.cfg.Server.URLs) == 0 && s.cfg.Server.Replicas == 0 {
+		return // others may join
+	}
 	if len(why) > 0 {
 		s.failOnce.Do(func() { s.failure = errors.Join(why...); close(s.failed) })
 	}
@@ -156,11 +158,6 @@ func (s *serving) label(r *replica) string {
 		return "vLLM"
 	}
 	return fmt.Sprintf("vLLM %s", r.name)
-}
-
-// client speaks to one replica.
-func (s *serving) client(url string) (*vllm.Client, error) {
-	return vllm.New(vllm.Config{URL: url})
 }
 
 // close stops the replicas that this process started or adopted. Why they were given up was told before.

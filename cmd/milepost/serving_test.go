@@ -26,13 +26,14 @@ import (
 )
 
 // standInEnv makes the test binary be a server that speaks vLLM's routes of pushes and sampling; its weights are one number.
-// The value is a directory: a file PORT.deaf there lets it acknowledge a reload and keep its weights.
+// The value is a directory: a file PORT.deaf there lets it acknowledge a reload and keep its weights, PORT.other gives it another
+// tokenizer.
 const standInEnv = "MILEPOST_TEST_IS_VLLM"
 
 // standIn serves until it is killed.
 func standIn(dir string) {
 	port := os.Args[slices.Index(os.Args, "--port")+1]
-	s := &standInServer{deaf: filepath.Join(dir, port+".deaf"), version: "default"}
+	s := &standInServer{file: func(what string) bool { _, err := os.Stat(filepath.Join(dir, port+"."+what)); return err == nil }, version: "default"}
 	if err := http.ListenAndServe(net.JoinHostPort("127.0.0.1", port), s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -40,7 +41,7 @@ func standIn(dir string) {
 }
 
 type standInServer struct {
-	deaf    string
+	file    func(what string) bool
 	mu      sync.Mutex
 	weight  float64
 	version string
@@ -66,13 +67,19 @@ func (s *standInServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := map[string]any{"success": true, "weight_version": s.version}
 	switch r.URL.Path {
 	case "/collective_rpc":
-		if _, err := os.Stat(s.deaf); err == nil {
+		if s.file("deaf") {
 			break
 		}
 		text, _ := os.ReadFile(filepath.Join(in.Kwargs["weights_path"], "model.safetensors"))
 		_, _ = fmt.Sscan(string(text), &s.weight)
 	case "/update_weight_version":
 		s.version = in.New
+	case "/tokenize", "/v1/chat/completions/render":
+		ids := []int32{1, 2, 3}
+		if s.file("other") {
+			ids = ids[:2]
+		}
+		out["tokens"], out["token_ids"], out["max_model_len"] = ids, ids, 4096
 	case "/inference/v1/generate":
 		var ids []int32
 		var content []any

@@ -99,7 +99,8 @@ func loadRun(flags configFlags, resume string) (configs.Run, error) {
 type machinery struct {
 	trainer *trainer
 	serving *serving
-	locked  bool // the caller holds the run folder
+	locked  bool   // the caller holds the run folder
+	joins   func() // ends that servers on other machines join
 }
 
 // train runs a training run from its beginning or from where its journal ends.
@@ -145,7 +146,7 @@ func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resu
 	defer func() { err = errors.Join(err, probes.close()) }()
 	own := *m
 	defer func() { err = errors.Join(err, own.stop(m)) }()
-	if err := own.start(ctx, cfg, p, folder.Path("logs")); err != nil {
+	if err := own.start(ctx, cfg, p, folder.Path("logs"), probes); err != nil {
 		return err
 	}
 	deps := orchestrator.Deps{Probes: probes, Learner: own.trainer, Weights: own.serving, Now: time.Now, Report: p.report}
@@ -182,11 +183,14 @@ func newRunner(cfg configs.Run, folder *orchestrator.Folder, split orchestrator.
 }
 
 // start starts what the caller has not: the server, and beside it the trainer, which becomes the canary's judge.
-func (m *machinery) start(ctx context.Context, cfg configs.Run, p *progress, logs string) (err error) {
+func (m *machinery) start(ctx context.Context, cfg configs.Run, p *progress, logs string, probes *probing) (err error) {
 	if m.serving == nil {
 		if m.serving, err = serve(ctx, cfg, cfg.Model, logs, p); err != nil {
 			return err
 		}
+	}
+	if m.joins, err = m.serving.accept(probes.nc, probes.run, probes.epoch, cfg.Model); err != nil {
+		return err
 	}
 	guarded, release := m.serving.guard(ctx) // a server that cannot start is not found out behind the trainer
 	defer release()
@@ -201,6 +205,9 @@ func (m *machinery) start(ctx context.Context, cfg configs.Run, p *progress, log
 // stop ends what the caller of train did not start.
 func (m *machinery) stop(callers *machinery) error {
 	var err error
+	if m.joins != nil {
+		m.joins()
+	}
 	if m.trainer != nil && callers.trainer == nil {
 		err = m.trainer.close()
 	}

@@ -15,12 +15,13 @@ import (
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/orchestrator/telemetry"
 	"github.com/milepost-rl/milepost/rollout/remote"
+	"github.com/milepost-rl/milepost/rollout/servers"
 	"github.com/milepost-rl/milepost/shadow"
 )
 
 func newWorkerCommand() *cobra.Command {
 	c := &cobra.Command{Use: "worker", Short: "Serve and inspect the workers of a run"}
-	c.AddCommand(newWorkerShadowCommand(), newWorkerRolloutCommand(), newWorkerListCommand(), newWorkerDeadCommand())
+	c.AddCommand(newWorkerShadowCommand(), newWorkerRolloutCommand(), newWorkerServeCommand(), newWorkerListCommand(), newWorkerDeadCommand())
 	return c
 }
 
@@ -134,25 +135,25 @@ func newWorkerListCommand() *cobra.Command {
 	return c
 }
 
-// listedWorker is a worker with what it runs: shadow (tests) or rollout (agent loops).
+// listedWorker is a worker with what it runs: shadow (tests), rollout (agent loops) or serve (a vLLM server).
 type listedWorker struct {
 	Kind string `json:"kind"`
 	shadow.WorkerInfo
 }
 
-// listWorkers listens for workers of both kinds.
+// listWorkers listens for workers of every kind.
 func listWorkers(ctx context.Context, nc *nats.Conn, prefix string, wait time.Duration) ([]listedWorker, error) {
-	var both errgroup.Group
-	found := [2][]shadow.WorkerInfo{}
-	for i, list := range []func(context.Context, *nats.Conn, string, time.Duration) ([]shadow.WorkerInfo, error){shadow.ListWorkers, remote.ListWorkers} {
-		both.Go(func() (err error) {
+	var all errgroup.Group
+	found := [3][]shadow.WorkerInfo{}
+	for i, list := range []func(context.Context, *nats.Conn, string, time.Duration) ([]shadow.WorkerInfo, error){shadow.ListWorkers, remote.ListWorkers, servers.ListWorkers} {
+		all.Go(func() (err error) {
 			found[i], err = list(ctx, nc, prefix, wait)
 			return err
 		})
 	}
-	err := both.Wait()
+	err := all.Wait()
 	out := []listedWorker{}
-	for i, kind := range []string{"shadow", "rollout"} {
+	for i, kind := range []string{"shadow", "rollout", "serve"} {
 		for _, w := range found[i] {
 			out = append(out, listedWorker{kind, w})
 		}

@@ -10,18 +10,21 @@ import (
 // finds out, a recovered one is half-open at once.
 func (p *Pool) Run(ctx context.Context) {
 	for {
-		p.Check(ctx)
+		p.Check(ctx, nil)
 		if p.clock.Sleep(ctx, p.cfg.HealthEvery) != nil {
 			return
 		}
 	}
 }
 
-// Check asks every endpoint for its health once and adjusts the circuits.
-func (p *Pool) Check(ctx context.Context) {
+// Check asks the endpoints of these addresses, nil for every one, for their health once and adjusts the circuits.
+func (p *Pool) Check(ctx context.Context, urls []string) {
 	p.mu.Lock()
 	endpoints := slices.Clone(p.endpoints)
 	p.mu.Unlock()
+	if urls != nil {
+		endpoints = slices.DeleteFunc(endpoints, func(e *endpoint) bool { return !slices.Contains(urls, e.URL) })
+	}
 	var wg sync.WaitGroup
 	for _, e := range endpoints {
 		wg.Go(func() {

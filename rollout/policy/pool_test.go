@@ -170,12 +170,12 @@ func TestPoolCircuit(t *testing.T) {
 func TestPoolHealthChecks(t *testing.T) {
 	h := &hosts{codes: map[string]int{"a": 503, "b": 200}}
 	p, _ := testPool(t, h, func(c *PoolConfig) { c.OpenFor = time.Hour })
-	p.Check(t.Context())
+	p.Check(t.Context(), nil)
 	if s := p.Stats(); s[0].Circuit != "open" || s[1].Circuit != "closed" {
 		t.Fatalf("after one check: %+v, want a open and b closed", s)
 	}
 	h.set("a", 200)
-	p.Check(t.Context())
+	p.Check(t.Context(), nil)
 	if s := p.Stats(); s[0].Circuit != "half-open" {
 		t.Errorf("a recovered endpoint is %s, want half-open", s[0].Circuit)
 	}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/shadow"
+)
+
+// joinRig is a replica of this machine, and a messenger over which others join.
+func joinRig(t *testing.T) (r *replicaRig, url string) {
+	t.Helper()
+	cfg := shadow.DefaultServer()
+	cfg.Dir, cfg.Listen = t.TempDir(), true
+	server, err := shadow.StartServer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	nc, err := server.Connect("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = newReplicaRig(t, func(c *configs.Run) {
+		c.Server.Replicas = 1
+		c.Serve.Heartbeat, c.Serve.Lease = 100*time.Millisecond, time.Second
+	})
+	r.until("joining v-1")
+	r.push(0)
+	stop, err := r.accept(nc, "r", 1, r.model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(); nc.Close() })
+	return r, server.URL()
+}
+
+// serveWorker starts `milepost worker serve` over a stand-in that runs already.
+func serveWorker(t *testing.T, nats, port string, args ...string) *process {
+	t.Helper()
+	return startProcess(t, "serve", append([]string{"worker", "serve", "--nats", nats, "--url", "http://127.0.0.1:" + port, "--name", "far",
+		"--set", "serve.heartbeat=100ms", "--set", "serve.lease=1s", "-c", "quickstart"}, args...)...)
+}
+
+func TestAServerJoinsARunAndLeavesIt(t *testing.T) {
+	r, nats := joinRig(t)
+	w := serveWorker(t, nats, startStandIn(t, t.TempDir()), "--run", "r")
+	r.until("open v0", "open v0")
+	if f := r.push(1); f["replicas_open"] != 2 {
+		t.Errorf("figures %v, want both open", f)
+	}
+	if code, out := command(t, "worker", "list", "--nats", nats, "--wait", "500ms"); code != exitDone || !strings.Contains(out, "far   serve") {
+		t.Errorf("exit code %d; the list does not show it:\n%s", code, out)
+	}
+	w.interrupt()
+	if code := w.wait(10 * time.Second); code != exitDone {
+		t.Errorf("exit code %d; it said:\n%s", code, w.out.String())
+	}
+	r.until("open v1")
+	r.push(2)
+	for _, says := range []string{"vLLM far joins", "vLLM far: weights v0 are served; canary agrees", "vLLM far leaves"} {
+		if !strings.Contains(r.said.String(), says) {
+			t.Errorf("nobody said %q:\n%s", says, r.said.String())
+		}
+	}
+}
+
+// A worker that is killed is silent; its server comes back with the next one.
+func TestAKilledServerIsGoneAndComesBack(t *testing.T) {
+	r, nats := joinRig(t)
+	port := startStandIn(t, t.TempDir())
+	w := serveWorker(t, nats, port)
+	r.until("open v0", "open v0")
+	w.kill()
+	r.until("open v0")
+	if f := r.push(1); f["replicas_open"] != 1 {
+		t.Errorf("figures %v, want the one that is left", f)
+	}
+	serveWorker(t, nats, port)
+	r.until("open v1", "open v1")
+}
+
+func TestAServerOfAnotherVocabularyIsRefused(t *testing.T) {
+	r, nats := joinRig(t)
+	dir := t.TempDir()
+	port := startStandIn(t, dir)
+	write(t, filepath.Join(dir, port+".other"), "")
+	w := serveWorker(t, nats, port, "--run", "r")
+	if code := w.wait(20 * time.Second); code != exitFailed || !strings.Contains(w.out.String(), "run r refuses this server") || !strings.Contains(w.out.String(), "has another tokenizer than the run's servers") {
+		t.Errorf("exit code %d; it said:\n%s", code, w.out.String())
+	}
+	model := newTrainable(t).model
+	write(t, filepath.Join(model, "config.json"), `{"vocab_size": 99}`)
+	w = serveWorker(t, nats, startStandIn(t, t.TempDir()), "--run", "r", "--model", model)
+	if code := w.wait(20 * time.Second); code != exitFailed || !strings.Contains(w.out.String(), "its model has a vocabulary of 99 tokens, the run's 0") {
+		t.Errorf("exit code %d; it said:\n%s", code, w.out.String())
+	}
+	r.until("open v0")
+}

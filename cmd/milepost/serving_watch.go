@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/rollout/policy"
+)
+
+// takeURLs takes the user's own servers. They stay members whatever becomes of them; while one fails, the pool's circuit keeps
+// requests from it.
+func (s *serving) takeURLs(urls []string) error {
+	for i, url := range urls {
+		if slices.Contains(urls[:i], url) {
+			return milepost.E("serve", milepost.KindInvalid, "server.urls[%d]: %s is listed twice", i, url)
+		}
+		r := &replica{name: url, url: url}
+		s.replicas = append(s.replicas, r)
+		s.ready(r)
+	}
+	s.work.Go(func() { s.watch(s.ctx) })
+	return nil
+}
+
+// watch asks for the health of the replicas that this process did not start, and whether they still serve what they were
+// pushed, until ctx ends.
+func (s *serving) watch(ctx context.Context) {
+	tick := time.NewTicker(s.cfg.Policy.Pool.HealthEvery)
+	defer tick.Stop()
+	for {
+		var urls []string
+		for _, r := range s.foreign() {
+			urls = append(urls, r.url)
+			s.checkVersion(ctx, r)
+		}
+		s.pool.Check(ctx, urls)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *serving) foreign() (out []*replica) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.replicas {
+		if r.up && !r.started {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// checkVersion finds out whether a server was started anew behind the run's back, which its version tells: it then joins again.
+func (s *serving) checkVersion(ctx context.Context, r *replica) {
+	s.mu.Lock()
+	want, start := r.served, r.start
+	s.mu.Unlock()
+	if want == policy.NoVersion {
+		return
+	}
+	client, err := vllm.New(vllm.Config{URL: r.url})
+	if err != nil {
+		return
+	}
+	defer client.CloseIdle()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Policy.Pool.HealthEvery)
+	defer cancel()
+	version, err := client.Version(ctx)
+	s.mu.Lock()
+	anew := err == nil && version != want && r.served == want && r.start == start && r.up && !r.busy
+	s.mu.Unlock()
+	if anew {
+		s.say(fmt.Sprintf("%s serves version %d, pushed was %d: it was started anew", s.label(r), version, want))
+		s.down(r)
+		s.ready(r)
+	}
+}
