@@ -147,6 +147,7 @@ func newTransferRig(t *testing.T, servers int, backend string) *transferRig {
 	paused.Store(0)
 	r := newRig(t, servers, nil)
 	x := &transferRig{rig: r, sender: &sender{links: map[int64]chan float64{}}}
+	r.trainer = &x.sender.trainer
 	for _, s := range r.servers {
 		s.transfer = &receiver{from: x.sender}
 	}
@@ -160,21 +161,6 @@ func newTransferRig(t *testing.T, servers int, backend string) *transferRig {
 		t.Fatal(err)
 	}
 	return x
-}
-
-func (x *transferRig) push(t *testing.T, version int32, weight float64) (Report, error) {
-	t.Helper()
-	x.sender.weight = weight
-	return x.pusher.Push(t.Context(), version, exported(t, weight, false), x.urls)
-}
-
-func (x *transferRig) mustPush(t *testing.T, version int32, weight float64) Report {
-	t.Helper()
-	report, err := x.push(t, version, weight)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return report
 }
 
 func count(calls []string, path string) (n int) {
