@@ -83,6 +83,55 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestSlurmTakesIt: sbatch itself, asked whether it would run the job, says when and where; one that wants more nodes than
+// there are it refuses.
+func TestSlurmTakesIt(t *testing.T) {
+	script, err := filepath.Abs("../../build/slurm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why, err := exec.Command(script, "missing").Output(); err != nil || len(why) > 0 {
+		t.Skipf("no SLURM controller can be started: %s", why)
+	}
+	dir, err := os.MkdirTemp("", "milepost-slurm-") // munged refuses folders that others may write, t.TempDir's above among them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if b, err := exec.Command(script, "stop", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, b)
+		}
+	})
+	conf, err := exec.Command(script, "start", dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(change func(*Spec)) (string, error) {
+		out := filepath.Join(t.TempDir(), "out")
+		if _, err := Write("slurm", out, spec(change)); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command("sbatch", "--test-only", "run.sbatch")
+		c.Dir, c.Env = out, append(os.Environ(), "SLURM_CONF="+strings.TrimSpace(string(conf)))
+		b, err := c.CombinedOutput()
+		return string(b), err
+	}
+	for name, change := range variants {
+		unpaid := func(s *Spec) { // the controller knows of no accounts
+			if change != nil {
+				change(s)
+			}
+			s.Slurm.Account = ""
+		}
+		if said, err := ask(unpaid); err != nil || !strings.Contains(said, "to start at") {
+			t.Errorf("%s: %v: %s", name, err, said)
+		}
+	}
+	if said, err := ask(func(s *Spec) { cluster(s); s.Slurm.Account, s.TrainerNodes = "", 33 }); err == nil {
+		t.Errorf("33 nodes of 32: %s", said)
+	}
+}
+
 // kubernetesVersion is the oldest API that the manifests are for: podFailurePolicy is stable in it.
 const kubernetesVersion = "1.31.0"
 
