@@ -15,9 +15,11 @@ import torch
 from conftest import rows_for, write_batch
 from safetensors.torch import load_file
 from test_ranks import launch
+from test_routing import FAMILIES, write_model
 
-from milepost_trainer import checkpoint, loss, nccl, optim, sft, transfer
+from milepost_trainer import checkpoint, lora, loss, nccl, optim, sft, transfer
 from milepost_trainer.errors import TrainerError
+from milepost_trainer.options import Options
 from milepost_trainer.trainer import Trainer, UpdateConfig
 from milepost_vllm import wire
 
@@ -90,12 +92,18 @@ def equal(a: Path, b: Path) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_arrives_is_what_the_directory_holds(rig, tmp_path, dtype):
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "adapter", "qwen3_moe", "mixtral", "deepseek_v3"])
+def test_what_arrives_is_what_the_directory_holds(rig, tmp_path, model_dir, kind):
+    """An adapter is merged into it, and experts, which are fused in memory, stand there one by one."""
     trainer, links, receiver = rig
+    if kind == "adapter":
+        trainer.init(model_dir, "", "float32", 5, options=Options(lora=lora.LoraConfig(rank=4, alpha=8.0)))
+        step(trainer, tmp_path, "b0")
+    elif kind in FAMILIES:
+        trainer.init(write_model(tmp_path / "mixture", model_dir, kind), "", "float32", 5)
     invitation = offer(links)
     worker, out, exported = receiver(invitation), tmp_path / "got.safetensors", str(tmp_path / "v1")
-    checkpoint.export(trainer, exported, dtype)
+    checkpoint.export(trainer, exported, "bfloat16" if kind == "bfloat16" else "float32")
     files = Path(exported) / "model.safetensors"
     done = send(trainer, links, invitation["link"], worker, exported, out)
     assert done["live"] and equal(files, out) and done["bytes"] == sum(t.nbytes for t in load_file(files).values())
