@@ -13,7 +13,7 @@ import (
 
 // TestShippedAblations: every shipped study loads, and what it says of every arm reaches the arm's configuration.
 func TestShippedAblations(t *testing.T) {
-	if got, want := configs.AblationNames(), []string{"estimators", "smoke", "study", "weak_start"}; !slices.Equal(got, want) {
+	if got, want := configs.AblationNames(), []string{"async", "estimators", "smoke", "study", "weak_start"}; !slices.Equal(got, want) {
 		t.Fatalf("shipped are %v, want %v", got, want)
 	}
 	for _, name := range configs.AblationNames() {

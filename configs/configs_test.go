@@ -112,7 +112,7 @@ func TestQuickstartSamplesPlainly(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown field":   {"run:\n  sed: 3\n", `configs: parse: FILE:2: run.sed: unknown field; allowed: name, dir, seed`},
-		"unknown section": {"# x\n\nnope: 1\n", `FILE:3: nope: unknown field; allowed: extends, run, tasks, model, yarn, server, policy,`},
+		"unknown section": {"# x\n\nnope: 1\n", `FILE:3: nope: unknown field; allowed: extends, run, tasks, model, yarn, server, serve, policy,`},
 		"deep field":      {"rft:\n  sft:\n    optimizer:\n      lrr: 1\n", `FILE:4: rft.sft.optimizer.lrr: unknown field; allowed: lr, beta1, beta2, eps, weight_decay, clip_norm`},
 		"internal field":  {"probes:\n  prober:\n    epoch: 3\n", `FILE:3: probes.prober.epoch: unknown field; allowed: mode, streams,`},
 
@@ -152,7 +152,7 @@ func TestFaults(t *testing.T) {
 		"no run folder":           {"run:\n  dir: \"\"\n", `FILE:2: run.dir: run.dir is empty; it must name the run folder`},
 		"a messenger of no kind":  {"probes:\n  connect:\n    url: http://x\n", `FILE:3: probes.connect.url: probes.connect: shadow: connect config: url "http://x" does not start with nats:// or tls://`},
 		"kernels":                 {"trainer:\n  kernels: flash\n", `FILE:2: trainer.kernels: trainer: configs: trainer: kernels is "flash"; allowed: "", liger`},
-		"context parallelism":     {"trainer:\n  ranks: 4\n  context_parallel: 3\n", `FILE:2: trainer.ranks: trainer: configs: trainer: context_parallel is 3; allowed: 0 (none), or a divisor of ranks, 4`},
+		"context parallelism":     {"trainer:\n  ranks: 4\n  context_parallel: 3\n", `FILE:2: trainer.ranks, FILE:3: trainer.context_parallel: trainer: configs: trainer: context_parallel is 3; allowed: 0 (none), or a divisor of ranks, 4`},
 		"trainer":                 {"trainer:\n  dtype: float8\n", `FILE:2: trainer.dtype: trainer: configs: trainer: dtype is "float8"; allowed: float32, bfloat16`},
 		"threads":                 {"trainer:\n  threads: -1\n", `threads is -1; allowed: 0 (all) or more`},
 		"acceptance":              {"rft:\n  accept: all\n", `FILE:2: rft.accept: rft: configs: rft: accept is "all"; allowed: resolved, improved`},

@@ -21,7 +21,7 @@ func TestPlanRecipes(t *testing.T) {
 }
 
 func TestPlanSaysWhatDoesNotFit(t *testing.T) {
-	code, out, errs := milepostRun(t, "plan", "-c", "nebius_stage2", "--gpu", "a100-40g", "--set", "yarn.factor=1", "--set", "trainer.context_parallel=0")
+	code, out, errs := milepostRun(t, "plan", "-c", "nebius_stage2", "--set", "yarn.factor=1", "--set", "trainer.context_parallel=0")
 	if code != exitFailed || !strings.Contains(errs, "things do not fit") {
 		t.Errorf("code %d: %s", code, errs)
 	}
