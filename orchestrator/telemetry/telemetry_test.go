@@ -66,8 +66,9 @@ func documented(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, _, _ := strings.Cut(string(b), "\n## Prometheus")
 	var out []string
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z_`, ]+) \\|").FindAllStringSubmatch(string(b), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z_`, ]+) \\|").FindAllStringSubmatch(text, -1) {
 		for _, name := range strings.Split(row[1], ",") {
 			out = append(out, strings.Trim(name, "` "))
 		}

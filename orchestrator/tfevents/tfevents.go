@@ -1,7 +1,6 @@
 // Package tfevents writes the event files that TensorBoard reads: scalars by name and step.
 //
-// There is no maintained Go library for them (those that exist are of 2017 and need TensorFlow's C library), and the
-// format is small. A file is a row of TFRecords:
+// No maintained Go library for them was found, and the format is small. A file is a row of TFRecords:
 //
 //	uint64 length | uint32 masked CRC-32C of the length | Event, a protocol buffer | uint32 masked CRC-32C of the Event
 //
