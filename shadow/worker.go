@@ -159,24 +159,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
 
-	// hard ends what slots still hold when the drain takes too long.
-	hard, kill := context.WithCancel(context.WithoutCancel(ctx))
-	defer kill()
-	var slots, side sync.WaitGroup
-	for range w.cfg.Slots {
-		slots.Go(func() { w.slot(ctx, hard) })
-	}
-	beat, stopBeat := context.WithCancel(context.WithoutCancel(ctx))
-	side.Go(func() { w.heartbeat(beat) })
-	<-ctx.Done()
-	w.mu.Lock()
-	w.info.Drains = true
-	w.mu.Unlock()
-	timer := time.AfterFunc(w.cfg.DrainTimeout, kill)
-	slots.Wait()
-	timer.Stop()
-	stopBeat()
-	side.Wait()
+	messages.Slots{N: w.cfg.Slots, Drain: w.cfg.DrainTimeout, Slot: w.slot, Beat: w.heartbeat, Draining: func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.info.Drains = true
+	}}.Run(ctx)
 	return milepost.Wrap("shadow: drain worker", milepost.KindUnavailable, w.nc.FlushTimeout(2*time.Second))
 }
 

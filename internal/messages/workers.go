@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -61,4 +62,32 @@ func ListWorkers(ctx context.Context, nc *nats.Conn, subject string, wait time.D
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// Slots is the life of a worker: slots and a heartbeat until it is to stop, then a drain.
+type Slots struct {
+	N        int
+	Drain    time.Duration
+	Slot     func(ctx, hard context.Context) // takes work until ctx ends, and lets go of what it holds when hard does
+	Beat     func(ctx context.Context)       // tells that the worker lives, until the drain is over
+	Draining func()                          // called once, when ctx has ended
+}
+
+// Run returns when all slots have. When ctx ends they have Drain to finish what they hold, then hard ends.
+func (s Slots) Run(ctx context.Context) {
+	hard, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	var slots, side sync.WaitGroup
+	for range s.N {
+		slots.Go(func() { s.Slot(ctx, hard) })
+	}
+	beat, stopBeat := context.WithCancel(context.WithoutCancel(ctx))
+	side.Go(func() { s.Beat(beat) })
+	<-ctx.Done()
+	s.Draining()
+	timer := time.AfterFunc(s.Drain, kill)
+	slots.Wait()
+	timer.Stop()
+	stopBeat()
+	side.Wait()
 }

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/messages"
 	"github.com/milepost-rl/milepost/rollout"
@@ -20,6 +22,7 @@ var (
 	errGone      = errors.New("nobody waits for the episode")
 	errDrained   = errors.New("the worker stops")
 	errNoAnswer  = errors.New("the run does not answer")
+	errCutOff    = errors.New("the connection was lost")
 )
 
 // holding is one hand-out at a worker.
@@ -189,10 +192,30 @@ func (w *Worker) say(ctx context.Context, subject string, body func(context.Cont
 	if err != nil {
 		return nil, err
 	}
-	answer, err := w.nc.RequestMsgWithContext(ctx, m)
+	answer, err := w.request(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	var reply wireReply
 	return &reply, messages.Decode(w.version, answer.Header, answer.Data, &reply)
+}
+
+// request asks the run. It fails as soon as the connection is lost, as the answer will not come then.
+func (w *Worker) request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	lost := w.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer w.nc.RemoveStatusListener(lost)
+	go func() {
+		select {
+		case <-lost:
+			cancel(errCutOff)
+		case <-ctx.Done():
+		}
+	}()
+	answer, err := w.nc.RequestMsgWithContext(ctx, m)
+	if err != nil && errors.Is(context.Cause(ctx), errCutOff) {
+		err = errCutOff
+	}
+	return answer, err
 }

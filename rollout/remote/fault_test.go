@@ -249,7 +249,7 @@ func TestServerRestart(t *testing.T) {
 			r.testers()
 			o := r.orchestrate(1)
 			gate := make(chan struct{})
-			r.worker(&fakePolicy{script: script{Turns: 2, Tokens: 8_000, Bytes: 300 << 10}, gate: gate})
+			r.worker(&fakePolicy{script: script{Turns: 2, Tokens: 4_000, Bytes: 300 << 10}, gate: gate})
 			got := r.start(t.Context(), o, 0, 8)
 			eventually(t, "the worker is full", 10*time.Second, func() bool { return o.Stats().Held == 4 })
 			var port int
@@ -268,7 +268,7 @@ func TestServerRestart(t *testing.T) {
 			must(t, err)
 			var all []*milepost.Episode
 			for range 8 {
-				a := receive(t, got, 20*time.Second)
+				a := receive(t, got, time.Minute)
 				if a.err != nil || a.ep.Status != milepost.EpisodeCompleted {
 					t.Errorf("%v %+v", a.err, a.ep)
 				}

@@ -114,25 +114,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	_ = w.nc.Publish(w.subj.hello(), nil) // a run that does not hear it tells of itself within a second
 
-	hard, kill := context.WithCancel(context.WithoutCancel(ctx)) // ends what slots still hold when the drain takes too long
-	defer kill()
-	var slots, side sync.WaitGroup
-	for range w.cfg.Slots {
-		slots.Go(func() { w.slot(ctx, hard) })
-	}
-	beat, stopBeat := context.WithCancel(context.WithoutCancel(ctx))
-	side.Go(func() { w.heartbeat(beat) })
-	<-ctx.Done()
-	w.mu.Lock()
-	w.info.Drains = true
-	w.mu.Unlock()
-	timer := time.AfterFunc(w.cfg.DrainTimeout, kill)
-	giveUp := time.AfterFunc(w.cfg.DrainTimeout+handBackBound, w.dropAll)
-	slots.Wait()
-	timer.Stop()
+	var giveUp *time.Timer
+	messages.Slots{N: w.cfg.Slots, Drain: w.cfg.DrainTimeout, Slot: w.slot, Beat: w.heartbeat, Draining: func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.info.Drains = true
+		giveUp = time.AfterFunc(w.cfg.DrainTimeout+handBackBound, w.dropAll)
+	}}.Run(ctx)
 	giveUp.Stop()
-	stopBeat()
-	side.Wait()
 	w.mu.Lock()
 	for _, r := range w.runs {
 		r.close()
@@ -221,7 +210,7 @@ func (w *Worker) ask(ctx context.Context) *wireOffer {
 			return nil
 		}
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), askBound) // an offer must not be lost to a stop
-		answer, err := w.nc.RequestMsgWithContext(bounded, m)
+		answer, err := w.request(bounded, m)
 		cancel()
 		var offer wireOffer
 		if err == nil {
