@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/rollout/policy"
 )
 
 //go:embed *.yaml
@@ -73,6 +74,7 @@ func Load(name string, overrides []string) (Run, error) {
 		return c, locate(c, set, err)
 	}
 	c.Server.Routes, c.Policy.Token.Routes = c.Trainer.RoutingReplay, c.Trainer.RoutingReplay
+	c.Weights.Salted = c.Policy.Token.PrefixCache == policy.PrefixSalt
 	c.Server.Transfer = c.Weights.ServerBackend()
 	c.serveAdapters()
 	return c, nil

@@ -325,7 +325,7 @@ func (e *e2e) completions(t *testing.T) {
 }
 
 func (e *e2e) pause(t *testing.T) {
-	if err := e.client.Pause(e.ctx); err != nil {
+	if err := e.client.Pause(e.ctx, true); err != nil {
 		t.Fatal(err)
 	}
 	if paused, err := e.client.Paused(e.ctx); err != nil || !paused {

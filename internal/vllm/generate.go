@@ -18,6 +18,7 @@ type Params struct {
 	MaxTokens   int
 	Seed        *int64  // nil = the server's own randomness; see the trap at policy.TokenConfig.Seeds
 	Stop        []int32 // token ids that end the turn; they are part of the sample
+	Salt        string  // requests of other salts share no cached keys and values with this one; "" = with all that have none
 	IgnoreEOS   bool    // do not stop at the model's end-of-sequence token; masks nothing, so logprobs stay the policy's
 	Routes      bool    // ask for the experts of each token (server flag --enable-return-routed-experts)
 	RoutesFrom  int     // leave out those of the first so many prompt tokens, which are known
@@ -119,7 +120,8 @@ func (c *Client) Generate(ctx context.Context, session string, prompt []int32, p
 		TokenIDs []int32  `json:"token_ids"`
 		Sampling sampling `json:"sampling_params"`
 		Output   string   `json:"output_mode"`
-	}{c.model, prompt, p.sampling(), "text"}
+		Salt     string   `json:"cache_salt,omitempty"`
+	}{c.model, prompt, p.sampling(), "text", p.Salt}
 	var out struct {
 		Choices []struct {
 			Finish   string  `json:"finish_reason"`
@@ -174,8 +176,9 @@ func (c *Client) Complete(ctx context.Context, session string, prompt []int32, p
 		Model  string  `json:"model,omitempty"`
 		Prompt []int32 `json:"prompt"`
 		sampling
-		ReturnIDs bool `json:"return_token_ids"`
-	}{c.model, prompt, p.sampling(), true}
+		ReturnIDs bool   `json:"return_token_ids"`
+		Salt      string `json:"cache_salt,omitempty"`
+	}{c.model, prompt, p.sampling(), true, p.Salt}
 	var out struct {
 		Choices []struct {
 			Finish   string  `json:"finish_reason"`

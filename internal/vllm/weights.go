@@ -26,9 +26,11 @@ func ParseVersion(s string) (int32, error) {
 	return int32(n), nil
 }
 
-// Pause stops the server's scheduler. Requests under way stay and go on after Resume (mode keep); new ones queue.
-func (c *Client) Pause(ctx context.Context) error {
-	return c.do(ctx, request{op: "vllm: pause", method: http.MethodPost, path: "/pause?mode=keep&clear_cache=true"})
+// Pause stops the server's scheduler. Requests under way stay and go on after Resume (mode keep); new ones queue. With clear
+// cached prefixes that no request uses are forgotten.
+func (c *Client) Pause(ctx context.Context, clear bool) error {
+	path := "/pause?" + url.Values{"mode": {"keep"}, "clear_cache": {strconv.FormatBool(clear)}}.Encode()
+	return c.do(ctx, request{op: "vllm: pause", method: http.MethodPost, path: path})
 }
 
 // Resume lets the scheduler go on; harmless where it never paused.

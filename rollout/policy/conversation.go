@@ -61,7 +61,11 @@ func (c *conversation) Next(ctx context.Context) (rollout.Turn, error) {
 		seed := turnSeed(c.o.Seed, c.turns)
 		p.Seed = &seed
 	}
-	g, endpoint, err := c.model.pool.Sample(ctx, c.o.Session, func(ctx context.Context, v *vllm.Client, _ string) (g *vllm.Generation, err error) {
+	g, endpoint, err := c.model.pool.Sample(ctx, c.o.Session, func(ctx context.Context, v *vllm.Client, salt string) (g *vllm.Generation, err error) {
+		p := p
+		if c.model.cfg.PrefixCache == PrefixSalt {
+			p.Salt = salt
+		}
 		if c.model.cfg.API == APIGenerate {
 			g, err = v.Generate(ctx, c.o.Session, prompt, p)
 		} else {

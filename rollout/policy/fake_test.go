@@ -113,6 +113,7 @@ type fakeServer struct {
 	mu       sync.Mutex
 	turns    map[string][]fakeTurn // by session
 	requests map[string]int        // by path
+	salts    []string              // of the samplings
 }
 
 func newFake() *fakeServer {
@@ -136,6 +137,7 @@ type fakeRequest struct {
 	TokenIDs []int32         `json:"token_ids"`
 	Special  *bool           `json:"add_special_tokens"`
 	Output   string          `json:"output_mode"`
+	Salt     string          `json:"cache_salt"`
 	Sampling fakeSampling    `json:"sampling_params"`
 	fakeSampling
 }
@@ -198,6 +200,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "unexpected sampling parameters", http.StatusBadRequest)
 			return
 		}
+		f.salts = append(f.salts, in.Salt)
 		out["choices"] = []any{f.generate(r.Header.Get("X-Session-ID"), in.TokenIDs, in.Sampling, true)}
 	case "/v1/completions":
 		var ids []int32
@@ -205,6 +208,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "prompt must be token ids", http.StatusBadRequest)
 			return
 		}
+		f.salts = append(f.salts, in.Salt)
 		out["choices"] = []any{f.generate(r.Header.Get("X-Session-ID"), ids, in.fakeSampling, false)}
 	default:
 		http.Error(w, `{"detail":"Not Found"}`, http.StatusNotFound)

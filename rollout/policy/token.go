@@ -12,7 +12,7 @@ import (
 	"github.com/milepost-rl/milepost/rollout"
 )
 
-// The routes a token model can sample by, and the places where tools are described.
+// The routes a token model can sample by, the places where tools are described, and what a push makes of cached prefixes.
 const (
 	APIGenerate    = "generate"    // /inference/v1/generate and /v1/chat/completions/render (server flag --enable-scale-out)
 	APICompletions = "completions" // /v1/completions and /tokenize
@@ -20,6 +20,9 @@ const (
 	ToolsTemplate = "template" // the chat template renders them
 	ToolsSystem   = "system"   // they are written into the system message
 	ToolsNone     = "none"     // nowhere: the policy learned them by fine-tuning
+
+	PrefixRecompute = "recompute" // a push resets the prefix cache
+	PrefixSalt      = "salt"      // prefixes are salted by version
 )
 
 // TokenConfig says how the token-exact model speaks to its servers.
@@ -33,12 +36,21 @@ type TokenConfig struct {
 	// split ("CPU Generator does not use offset").
 	Seeds bool `yaml:"seeds"`
 
+	// PrefixCache is what a push of weights makes of cached keys and values. recompute: they are forgotten, and requests under
+	// way compute theirs anew, so that each token is the policy's of its version to the last bit. salt: requests carry the
+	// version they began under, so that what older weights left matches no later one and goes when room is needed; nothing is
+	// computed twice and the pause is shorter, but what a request under way samples after the push sees keys and values of
+	// earlier tokens from the weights before it, though it bears the new version.
+	PrefixCache string `yaml:"prefix_cache"`
+
 	// Routes asks for the experts of every token, which the samples then carry; set by trainer.routing_replay.
 	Routes bool `yaml:"-"`
 }
 
 // DefaultTokenConfig is every default.
-func DefaultTokenConfig() TokenConfig { return TokenConfig{API: APIGenerate, Tools: ToolsTemplate} }
+func DefaultTokenConfig() TokenConfig {
+	return TokenConfig{API: APIGenerate, Tools: ToolsTemplate, PrefixCache: PrefixRecompute}
+}
 
 // Validate checks every field.
 func (c TokenConfig) Validate() error {
@@ -48,6 +60,9 @@ func (c TokenConfig) Validate() error {
 	}
 	if c.Tools != ToolsTemplate && c.Tools != ToolsSystem && c.Tools != ToolsNone {
 		return milepost.E(op, milepost.KindInvalid, "tools %q is not one of: %s, %s, %s", c.Tools, ToolsTemplate, ToolsSystem, ToolsNone)
+	}
+	if c.PrefixCache != PrefixRecompute && c.PrefixCache != PrefixSalt {
+		return milepost.E(op, milepost.KindInvalid, "prefix_cache %q is not one of: %s, %s", c.PrefixCache, PrefixRecompute, PrefixSalt)
 	}
 	return nil
 }

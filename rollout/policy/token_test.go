@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -73,6 +74,44 @@ func TestConversationsAreTokenExact(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSalts: turns of the same weights share their prefixes, and those of others do not, by either route.
+func TestSalts(t *testing.T) {
+	for _, c := range []struct{ api, prefix string }{{APIGenerate, PrefixSalt}, {APICompletions, PrefixSalt}, {APIGenerate, PrefixRecompute}} {
+		f := newFake()
+		m := newTestModel(t, f, c.api)
+		m.cfg.PrefixCache = c.prefix
+		conversation, err := m.Open(t.Context(), testOpening(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			if i == 2 {
+				m.pool.Quarantine("http://fake", 7, errors.New("gap 3"))
+				m.pool.Trust("http://fake")
+			}
+			if _, err := conversation.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := conversation.Observe(t.Context(), rollout.ToolResult{Tool: "search", Text: "ok"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := f.salts
+		if len(s) != 4 || s[0] != s[1] || s[2] != s[3] || (s[1] != s[2]) != (c.prefix == PrefixSalt) || (s[0] == "") != (c.prefix == PrefixRecompute) {
+			t.Errorf("%v: salts %q", c, s)
+		}
+	}
+	p := newTestPool(t, nil, "http://a")
+	salts := map[string]bool{}
+	for v := range int32(3) {
+		p.Approve("http://a", 5+v)
+		salts[p.endpoints[0].salt()] = true
+	}
+	if len(salts) != 3 {
+		t.Errorf("salts of three versions are %v", salts)
 	}
 }
 

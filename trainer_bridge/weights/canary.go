@@ -123,14 +123,14 @@ func newCanary(cfg CanaryConfig, scorer Scorer) (*canary, error) {
 type sung []*vllm.Generation
 
 // sing lets a server sample after every prompt. A token of another version than the pushed one is KindCorrupt.
-func (c *canary) sing(ctx context.Context, server *vllm.Client, version int32) (sung, error) {
+func (c *canary) sing(ctx context.Context, server *vllm.Client, version int32, salt string) (sung, error) {
 	out := make(sung, len(c.prompts))
 	errs := make([]error, len(c.prompts))
 	var wg sync.WaitGroup
 	for i, prompt := range c.prompts {
 		wg.Go(func() {
 			out[i], errs[i] = server.Generate(ctx, "canary", prompt, vllm.Params{
-				Temperature: 1, TopP: 1, MaxTokens: c.cfg.MaxTokens, IgnoreEOS: true,
+				Temperature: 1, TopP: 1, MaxTokens: c.cfg.MaxTokens, IgnoreEOS: true, Salt: salt,
 			})
 		})
 	}

@@ -18,14 +18,15 @@ type Config struct {
 	// that gives no answer in time is quarantined at once.
 	Repeats int `yaml:"repeats"`
 	// InFlight is what becomes of requests under way: recompute gives up their keys and values, so that what they sample
-	// from here on is the new policy's to the last bit; refuse fails the push while there are any. Leaving old keys and
-	// values is not offered: they would serve later requests of the same prefix.
+	// from here on is the new policy's to the last bit; refuse fails the push while there are any. Where
+	// policy.token.prefix_cache is salt neither holds: they keep them, and go on.
 	InFlight      string         `yaml:"in_flight"`
 	PauseTimeout  time.Duration  `yaml:"pause_timeout"`  // of each short call: pause, cache reset, version, resume
 	ReloadTimeout time.Duration  `yaml:"reload_timeout"` // of bringing the weights into one replica
 	CanaryTimeout time.Duration  `yaml:"canary_timeout"` // of the canary on one replica
 	Transfer      TransferConfig `yaml:"transfer"`       // where method is transfer
 	Canary        CanaryConfig   `yaml:"canary"`         // after each push the logprobs of servers and trainer are compared
+	Salted        bool           `yaml:"-"`              // requests salt their prefixes by version, so no cache is reset; set by policy.token.prefix_cache
 }
 
 // What becomes of requests under way.

@@ -120,6 +120,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Kwargs   map[string]string `json:"kwargs"`
 		New      string            `json:"new_version"`
 		TokenIDs []int32           `json:"token_ids"`
+		Salt     string            `json:"cache_salt"`
 		Sampling struct {
 			MaxTokens int `json:"max_tokens"`
 		} `json:"sampling_params"`
@@ -149,13 +150,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.version = in.New
 		}
 	case "/inference/v1/generate":
-		out["choices"] = []any{s.sample(in.TokenIDs, in.Sampling.MaxTokens)}
+		out["choices"] = []any{s.sample(in.Salt, in.TokenIDs, in.Sampling.MaxTokens)}
 	}
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-func (s *server) sample(prompt []int32, n int) map[string]any {
-	key := fmt.Sprint(prompt)
+func (s *server) sample(salt string, prompt []int32, n int) map[string]any {
+	key := fmt.Sprint(salt, prompt)
 	weight, ok := s.cached[key]
 	if !ok {
 		weight = s.weight

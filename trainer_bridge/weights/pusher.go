@@ -2,6 +2,7 @@ package weights
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"math"
 	"net/http"
@@ -223,7 +224,7 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 		r.Pause = p.deps.Now().Sub(began)
 		err = errors.Join(err, resumed)
 	}()
-	if err := bounded(ctx, p.cfg.PauseTimeout, s.Pause); err != nil {
+	if err := bounded(ctx, p.cfg.PauseTimeout, func(ctx context.Context) error { return s.Pause(ctx, !p.cfg.Salted) }); err != nil {
 		return err
 	}
 	if err := p.name(ctx, s, Unknown); err != nil {
@@ -231,6 +232,9 @@ func (p *Pusher) update(ctx context.Context, s *vllm.Client, w Weights, r *Endpo
 	}
 	if err := p.load(ctx, s, w, r); err != nil {
 		return err
+	}
+	if p.cfg.Salted {
+		return p.name(ctx, s, w.Version)
 	}
 	preempt := p.cfg.InFlight == InFlightRecompute
 	if err := bounded(ctx, p.cfg.PauseTimeout, func(ctx context.Context) error { return s.ResetPrefixCache(ctx, preempt) }); err != nil {
@@ -266,10 +270,14 @@ func (p *Pusher) sing(ctx context.Context, s *vllm.Client, w Weights, r *Endpoin
 	if method, ok := p.method.(Beside); ok {
 		s = method.Client(s, w.Version)
 	}
+	salt := ""
+	if p.cfg.Salted {
+		salt = rand.Text() // what an earlier canary left in the cache, maybe of this very version, does not match
+	}
 	var songs [2]sung
 	err := bounded(ctx, p.cfg.CanaryTimeout, func(ctx context.Context) (err error) {
 		for i := range songs {
-			if songs[i], err = p.canary.sing(ctx, s, w.Version); err != nil {
+			if songs[i], err = p.canary.sing(ctx, s, w.Version, salt); err != nil {
 				return err
 			}
 		}

@@ -151,6 +151,23 @@ func TestARepeatHeals(t *testing.T) {
 	}
 }
 
+// TestSalted: no cache is reset, and the canary is cold where it says so: what an earlier one of the same version left, here
+// under weights that did not take, does not match.
+func TestSalted(t *testing.T) {
+	r := newRig(t, 1, func(c *Config) { c.Salted = true })
+	r.mustPush(t, 1, 0)
+	r.servers[0].skipReload = 1
+	if e := r.mustPush(t, 2, 0.002).Endpoints[0]; !e.Approved || e.Attempts != 2 || e.Cold.Mean > 1e-6 || e.Warm.Mean > 1e-6 {
+		t.Errorf("%+v, want the repeat to agree cold and warm", e)
+	}
+	if calls := strings.Join(r.servers[0].calls, " "); strings.Contains(calls, "reset_prefix_cache") || !strings.Contains(calls, "/pause?clear_cache=false&mode=keep") {
+		t.Errorf("calls %s", calls)
+	}
+	if n := len(r.servers[0].cached); n != 3*4 {
+		t.Errorf("%d prefixes are cached, want those of three canaries of 4 prompts", n)
+	}
+}
+
 // TestNobodyTakesThem: where no replica is left the last approved weights go back, and the error says so.
 func TestNobodyTakesThem(t *testing.T) {
 	r := newRig(t, 2, func(c *Config) { c.Repeats = 0 })
