@@ -43,6 +43,19 @@ func TestActive(t *testing.T) {
 	}
 }
 
+// TestAdapter: as many parameters as peft trains of these models with rank 16 on every linear layer.
+func TestAdapter(t *testing.T) {
+	for name, want := range map[string]int{"qwen3-8b": 43646976, "qwen3.5-9b": 43278336, "qwen3.5-35b-a3b": 22477440} {
+		s, err := Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Adapter(16); got != want {
+			t.Errorf("%s: %d parameters, peft has %d", name, got, want)
+		}
+	}
+}
+
 func TestKVBytes(t *testing.T) {
 	s, err := Preset("qwen2.5-72b")
 	if err != nil {
@@ -56,6 +69,19 @@ func TestKVBytes(t *testing.T) {
 	hybrid, _ := Preset("qwen3.5-9b")
 	if got := hybrid.KVBytes(2, 1); got != 8*2*4*256*2 || hybrid.StateBytes(2, 1) != 24*(32*128*128*4+8192*3*2) {
 		t.Errorf("hybrid: %d bytes a token, %d a sequence", got, hybrid.StateBytes(2, 1))
+	}
+}
+
+// TestKVBytesAreVLLMs: tokens that vLLM 0.32 said, when it started on CPU in float32, that 1 GiB of KV cache holds, in whole
+// blocks of 128: the tiny Llama of the quickstart and SmolLM2-135M.
+func TestKVBytesAreVLLMs(t *testing.T) {
+	for said, s := range map[int]Shape{
+		262144: {Layers: 4, FullAttention: 4, KVHeads: 4, HeadDim: 32},
+		23296:  {Layers: 30, FullAttention: 30, KVHeads: 3, HeadDim: 64},
+	} {
+		if got := (1 << 30) / (s.KVBytes(4, 1) * 128) * 128; got != said {
+			t.Errorf("%d bytes a token: %d tokens in 1 GiB, vLLM says %d", s.KVBytes(4, 1), got, said)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/modeldir"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	"github.com/milepost-rl/milepost/rollout"
@@ -42,6 +44,27 @@ type e2e struct {
 	scorer  *scorer
 }
 
+// cacheSize: what a token holds in the cache, as the shape of the model says, is what the server found at its start.
+func (e *e2e) cacheSize(t *testing.T) {
+	shape, err := modeldir.Read(e.models[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(e.spec.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`KV cache size: ([0-9,]+) tokens`).FindSubmatch(log)
+	if said == nil {
+		t.Fatalf("the log does not say how many tokens the KV cache holds:\n%s", log)
+	}
+	const block = 128 // tokens, on CPU
+	want := e.cfg.KVCacheGB << 30 / (shape.KVBytes(4, 1) * block) * block
+	if got := strings.ReplaceAll(string(said[1]), ",", ""); got != fmt.Sprint(want) {
+		t.Errorf("the cache holds %s tokens, planned %d of %d bytes", got, want, shape.KVBytes(4, 1))
+	}
+}
+
 // TestE2EServer drives every part that speaks to vLLM against a real server. The subtests share the server, which takes
 // one and a half minutes to start, and run in order.
 func TestE2EServer(t *testing.T) {
@@ -49,6 +72,7 @@ func TestE2EServer(t *testing.T) {
 		t.Skip("starts a real vLLM server, which takes two minutes: set MILEPOST_E2E=1")
 	}
 	e := start(t)
+	t.Run("KV cache is the planned one", e.cacheSize)
 	t.Run("port in use", e.portInUse)
 	t.Run("conversations are token exact", e.conversations)
 	t.Run("segments are the template's", e.segments)
