@@ -15,6 +15,7 @@ it cannot, it goes on gathering, since the others wait for it.
 """
 
 import base64
+import concurrent.futures
 import hashlib
 import itertools
 import json
@@ -64,7 +65,7 @@ class Link:
         """Sends the buffers [bytes] in order; returns their bytes."""
         sent, whole = 0, False
         try:
-            group = self._bounded(sent, lambda: self.joined.result(self.timeout))
+            group = self._bounded(sent, lambda: self._group(alive))
             for buffer in buffers:
                 self._bounded(sent, lambda b=buffer: group.broadcast(b, self.timeout, alive))
                 sent += buffer.numel()
@@ -74,6 +75,15 @@ class Link:
                 self.broken = True
                 self.joined = Future()  # lets go of the group, which closes its connections: the server fails now, too
         return sent
+
+    def _group(self, alive: Callable[[], bool]):
+        """The group once all have come."""
+        deadline = time.monotonic() + self.timeout
+        while not self.joined.done() and time.monotonic() < deadline:
+            if not alive():
+                raise TimeoutError("given up before the replica came")
+            concurrent.futures.wait([self.joined], timeout=0.1)
+        return self.joined.result(timeout=0)
 
     @staticmethod
     def _bounded(sent: int, work: Callable[[], object]):
