@@ -94,7 +94,8 @@ type fakePolicy struct {
 	mu       sync.Mutex
 	followed [][]policy.EndpointState
 	closed   bool
-	gate     chan struct{} // turns after the first wait for it; nil = they do not
+	gate     chan struct{}                                   // turns after the first wait for it; nil = they do not
+	before   func(ctx context.Context, session string) error // what a turn does first; may be nil
 }
 
 func (p *fakePolicy) Follow(s []policy.EndpointState) error {
@@ -144,6 +145,11 @@ func (t *talk) Next(ctx context.Context) (rollout.Turn, error) {
 		case <-t.p.gate:
 		case <-ctx.Done():
 			return rollout.Turn{}, ctx.Err()
+		}
+	}
+	if t.p.before != nil {
+		if err := t.p.before(ctx, t.o.Session); err != nil {
+			return rollout.Turn{}, err
 		}
 	}
 	c := toolcall.Call{Name: "submit", Arguments: json.RawMessage("{}")}
