@@ -12,9 +12,8 @@ import sys
 
 import torch
 import transformers
-from torch.distributed._tools.mem_tracker import MemTracker
-
 from milepost_trainer import optim, pack, policy
+from torch.distributed._tools.mem_tracker import MemTracker
 
 KINDS = {"llama": transformers.LlamaConfig, "qwen3": transformers.Qwen3Config}
 
