@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -138,10 +139,13 @@ func (f *planFlags) input(cfg configs.Run) (plan.Input, error) {
 		Model: name, Shape: shape, GPU: gpu, Nodes: cfg.Launch.TrainerNodes, Replicas: cfg.Launch.Replicas, Context: context, Longest: longest,
 		Trainer: plan.Trainer{
 			Ranks: cfg.Trainer.Ranks * cfg.Launch.TrainerNodes, Share: cfg.Trainer.ContextParallel, BFloat16: cfg.Trainer.DType == "bfloat16", Recompute: cfg.Trainer.Recompute,
-			Tokens: max(cfg.Update.MicroTokens, min(longest, cfg.Server.MaxModelLen)), Steps: optimizerSteps(cfg), Reference: cfg.Trainer.Reference != "",
+			Tokens: max(cfg.Update.MicroTokens, min(longest, cfg.Server.MaxModelLen)), Steps: optimizerSteps(cfg), Reference: cfg.Trainer.Reference != "" && !(cfg.Trainer.Lora.Enabled && filepath.Clean(cfg.Trainer.Reference) == filepath.Clean(cfg.Model)),
 		},
 		Server: plan.Server{Parallel: cfg.Server.TensorParallel, Size: size, MaxModelLen: cfg.Server.MaxModelLen, Utilization: utilization(cfg.Server.Args)},
 		Work:   f.workload(cfg, longest),
+	}
+	if cfg.Trainer.Lora.Enabled {
+		in.Trainer.Adapter = cfg.Trainer.Lora.Rank
 	}
 	if gpu == nil {
 		in.Server.KVCache = float64(cfg.Server.KVCacheGB) * (1 << 30)

@@ -169,6 +169,26 @@ func (s Shape) Active() int {
 	return n
 }
 
+// Adapter is the number of parameters of a LoRA adapter of this rank on every linear layer but the head; experts, which are
+// no such layers, have none.
+func (s Shape) Adapter(rank int) int {
+	w, q, kv := s.Width, s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
+	out := q + w
+	if s.Gated {
+		q *= 2
+	}
+	full := w + q + 2*(w+kv) + out
+	values := s.Linear.ValueHeads * s.Linear.ValueDim
+	linear := 4*w + s.Linear.channels() + values + 2*s.Linear.ValueHeads + values + w
+	ffn := 3 * (w + s.MLP)
+	if s.Experts > 0 {
+		if ffn = 0; s.SharedMLP > 0 {
+			ffn = 3*(w+s.SharedMLP) + w + 1
+		}
+	}
+	return rank * (s.FullAttention*full + (s.Layers-s.FullAttention)*linear + s.Layers*ffn)
+}
+
 // KVBytes is what one token holds in the KV cache of one of `parallel` GPUs, with elements of `size` bytes. Heads are
 // dealt out; where there are fewer than GPUs they are repeated.
 func (s Shape) KVBytes(size, parallel int) int {

@@ -43,6 +43,19 @@ func TestActive(t *testing.T) {
 	}
 }
 
+// TestAdapter: as many parameters as peft trains of these models with rank 16 on every linear layer.
+func TestAdapter(t *testing.T) {
+	for name, want := range map[string]int{"qwen3-8b": 43646976, "qwen3.5-9b": 43278336, "qwen3.5-35b-a3b": 22477440} {
+		s, err := Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Adapter(16); got != want {
+			t.Errorf("%s: %d parameters, peft has %d", name, got, want)
+		}
+	}
+}
+
 func TestKVBytes(t *testing.T) {
 	s, err := Preset("qwen2.5-72b")
 	if err != nil {

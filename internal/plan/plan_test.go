@@ -110,6 +110,20 @@ func TestMoreRanksNeverNeedMore(t *testing.T) {
 	}
 }
 
+// TestAnAdapterIsSmall: with an adapter of rank 16 gradients, optimizer and copy are those of 43,646,976 parameters.
+func TestAnAdapterIsSmall(t *testing.T) {
+	s, err := modeldir.Preset("qwen3-8b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, item := range trainerItems(s, Trainer{Ranks: 1, Tokens: 8192, Steps: 2, Adapter: 16})[:4] {
+		want := []float64{4 * float64(s.Parameters()+43646976), 4 * 43646976, 8 * 43646976, 12 * 43646976}[i]
+		if item.Bytes != want {
+			t.Errorf("%s: %g bytes, want %g", item.Name, item.Bytes, want)
+		}
+	}
+}
+
 func TestFindGPU(t *testing.T) {
 	if _, err := FindGPU("tpu"); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), "h100-80g") {
 		t.Error(err)

@@ -10,7 +10,8 @@ type Trainer struct {
 	Recompute bool // activation checkpointing
 	Tokens    int  // of the longest row: micro_tokens, or the longest episode where that is more
 	Steps     int  // optimizer steps an update; several need a copy to go back to
-	Reference bool // a model for the KL
+	Reference bool // a model for the KL, beside the trained one
+	Adapter   int  // rank of the LoRA adapter that is trained instead of the model (on every linear layer); 0 = none
 }
 
 // Item is one entry of a sum of memory.
@@ -25,13 +26,18 @@ const headElements = 1 << 25
 // trainerItems is the memory of one rank when it is fullest: in the backward pass of a row that is not the first.
 func trainerItems(s modeldir.Shape, t Trainer) []Item {
 	p, n := float64(s.Parameters()), float64(max(1, t.Ranks))
+	trained := p
+	if t.Adapter > 0 {
+		trained = float64(s.Adapter(t.Adapter))
+		p += trained
+	}
 	items := []Item{
 		{"weights", 4 * p / n},
-		{"gradients", 4 * p / n},
-		{"optimizer", 8 * p / n},
+		{"gradients", 4 * trained / n},
+		{"optimizer", 8 * trained / n},
 	}
 	if t.Steps > 1 {
-		items = append(items, Item{"copy of weights and optimizer", 12 * p / n})
+		items = append(items, Item{"copy of weights and optimizer", 12 * trained / n})
 	}
 	if t.Reference {
 		items = append(items, Item{"reference model", 4 * p / n})
