@@ -207,6 +207,8 @@ type rig struct {
 	run   Config
 	work  WorkerConfig
 
+	elsewhere *shadow.ConnectConfig // in place of srv
+
 	mu    sync.Mutex
 	warns []string
 }
@@ -255,6 +257,9 @@ func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
 	c := shadow.DefaultConnect()
 	c.URL = r.srv.URL()
+	if r.elsewhere != nil {
+		c = *r.elsewhere
+	}
 	nc, err := shadow.Connect(c)
 	must(r.t, err)
 	r.t.Cleanup(nc.Close)
@@ -322,6 +327,7 @@ func (r *rig) orchestrate(epoch uint64) *orchestrator {
 	nc := r.connect()
 	cfg := shadow.DefaultProber()
 	cfg.Run, cfg.Epoch, cfg.Recheck, cfg.Merge = "run", epoch, 0, 1
+	cfg.Streams.MaxRequests, cfg.Streams.MaxObjects = 64<<20, 256<<20
 	prober, err := shadow.NewProber(r.t.Context(), nc, cfg, r.blobs, shadow.WithBases(r.local), shadow.WithErrors(r.warn),
 		shadow.WithTasks(func(string) (*milepost.Task, error) { return r.task, nil }))
 	must(r.t, err)

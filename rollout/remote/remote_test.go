@@ -12,6 +12,8 @@ import (
 	"github.com/milepost-rl/milepost/env/memory"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
+	"github.com/milepost-rl/milepost/shadow"
+	"github.com/milepost-rl/milepost/shadow/natstest"
 )
 
 // plain is an episode without what differs from run to run.
@@ -128,6 +130,21 @@ func TestElsewhere(t *testing.T) {
 	}
 	if b, err := json.Marshal(agentTask(r.task)); err != nil || strings.Contains(string(b), "secret") || !strings.Contains(string(b), `"A":"1"`) {
 		t.Errorf("%s %v", b, err)
+	}
+}
+
+// TestCredentials: run and worker need no more of a server than docs/workers.md says.
+func TestCredentials(t *testing.T) {
+	url, ca, creds, _ := natstest.Secured(t, "127.0.0.1")
+	r := newRig(t)
+	c := shadow.DefaultConnect()
+	c.URL, c.TLSCA, c.Creds = url, ca, creds
+	r.elsewhere = &c
+	o := r.orchestrate(1)
+	r.worker(&fakePolicy{script: script{Turns: 2, Tokens: 4_000, Bytes: 300 << 10}})
+	a := receive(t, r.start(t.Context(), o, 1, 1), 30*time.Second)
+	if a.err != nil || a.ep.Status != milepost.EpisodeCompleted || len(a.ep.Samples[0].Tokens) != 12_000 {
+		t.Errorf("%v %+v", a.err, a.ep)
 	}
 }
 
