@@ -29,7 +29,7 @@ type benchOptions struct {
 	Rounds      int           `json:"rounds"`       // repeats of what is compared
 	SweepRounds int           `json:"sweep_rounds"` // of them, with the smaller numbers of workers too
 	Seed        int64         `json:"seed"`         // of tasks and episodes
-	Loop        []int         `json:"loop"`         // the agent loop alone: episodes at once; none = not measured
+	Loop        []int         `json:"loop"`         // the agent loop alone: episodes at once; 0 = not measured
 	LoopPeer    []int         `json:"loop_peer"`    // the same of mini-swe-agent with litellm, which takes long
 	LoopTurns   int           `json:"loop_turns"`   // turns of each
 	LoopLatency time.Duration `json:"loop_latency"` // of the stub endpoint
@@ -57,14 +57,14 @@ func (o benchOptions) validate() error {
 		}
 	}
 	for _, n := range append(slices.Clone(o.Loop), o.LoopPeer...) {
-		if n < 1 {
-			return bad("--loop and --loop-peer: %d is not 1 or more", n)
+		if n < 0 {
+			return bad("--loop and --loop-peer: %d is negative; allowed: 1 or more, or 0 alone for none", n)
 		}
 	}
 	switch {
 	case o.LoopTurns < 4 || o.LoopLatency <= 0:
 		return bad("--loop-turns must be 4 or more, --loop-latency positive (are %d, %s)", o.LoopTurns, o.LoopLatency)
-	case len(o.Tests) == 0 && len(o.Loop) == 0 || len(o.Workers) == 0:
+	case len(o.Tests) == 0 && !slices.ContainsFunc(o.Loop, isMeasured) || len(o.Workers) == 0:
 		return bad("--workers, and --tests or --loop, must not be empty")
 	case o.Turn <= 0:
 		return bad("--turn is %s; it must be positive", o.Turn)
@@ -107,8 +107,8 @@ func newBenchCommand() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "repeats of each comparison, interleaved")
 	f.IntVar(&o.SweepRounds, "sweep-rounds", o.SweepRounds, "how many of them measure the smaller numbers of workers too")
 	f.Int64Var(&o.Seed, "seed", o.Seed, "of tasks and episodes")
-	f.IntSliceVar(&o.Loop, "loop", o.Loop, "the agent loop alone against a stub endpoint: episodes at once; empty = not measured")
-	f.IntSliceVar(&o.LoopPeer, "loop-peer", o.LoopPeer, "the same for mini-swe-agent with litellm")
+	f.IntSliceVar(&o.Loop, "loop", o.Loop, "the agent loop alone against a stub endpoint: episodes at once; 0 = not measured")
+	f.IntSliceVar(&o.LoopPeer, "loop-peer", o.LoopPeer, "the same for mini-swe-agent with litellm; 0 = not measured")
 	f.IntVar(&o.LoopTurns, "loop-turns", o.LoopTurns, "turns of each of these episodes")
 	f.DurationVar(&o.LoopLatency, "loop-latency", o.LoopLatency, "how long the stub endpoint takes for a turn")
 	f.StringVar(&o.GoResults, "go-results", "", "file with the output of go test -bench, to be summed up beside")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,7 +83,7 @@ func loopTools() (toolcall.Format, error) { return toolcall.New(loopConfig().Too
 
 // benchLoops measures every loop with every number of episodes, each in processes of its own, one after the other.
 func benchLoops(ctx context.Context, o benchOptions, p *progress) (rows []loopRow, err error) {
-	if len(o.Loop) == 0 {
+	if !slices.ContainsFunc(o.Loop, isMeasured) {
 		return nil, nil
 	}
 	script, err := makeLoopScript(o.LoopTurns)
@@ -110,6 +111,9 @@ func benchLoops(ctx context.Context, o benchOptions, p *progress) (rows []loopRo
 			counts = o.LoopPeer
 		}
 		for _, n := range counts {
+			if !isMeasured(n) {
+				continue
+			}
 			row, err := b.measure(ctx, loop, n, filepath.Join(python, "bin", "python"))
 			if err != nil {
 				return rows, err
@@ -120,6 +124,9 @@ func benchLoops(ctx context.Context, o benchOptions, p *progress) (rows []loopRo
 	}
 	return rows, nil
 }
+
+// isMeasured tells a number of episodes from the 0 that stands for none.
+func isMeasured(episodes int) bool { return episodes > 0 }
 
 // loopBench is what the measurements share.
 type loopBench struct {

@@ -22,7 +22,6 @@ import yaml
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.config import builtin_config_dir
 from minisweagent.environments.local import LocalEnvironment
-from minisweagent.models.litellm_model import LitellmModel
 from minisweagent.models.test_models import DeterministicToolcallModel
 
 
@@ -107,16 +106,16 @@ def main() -> None:
     agent_config = {k: config["agent"][k] for k in ("system_template", "instance_template")}
     PrintingEnvironment.observed = script["observed"]
     ScriptedModel.hold = hold = Hold(a.hold_turn, a.episodes)
-    turns = outputs(script, a.latency)
+    if a.model == "scripted":
+        make, options = ScriptedModel, {"outputs": outputs(script, a.latency), "cost_per_call": 0.0}
+    else:
+        from minisweagent.models.litellm_model import LitellmModel  # takes seconds to import
 
-    def model():
-        if a.model == "scripted":
-            return ScriptedModel(outputs=turns, cost_per_call=0.0, **config["model"])
         keys = config["model"].get("model_kwargs", {}) | {"api_base": a.endpoint + "/v1", "api_key": "none"}
-        return LitellmModel(model_name="openai/stub", **(config["model"] | {"model_kwargs": keys}))
+        make, options = LitellmModel, {"model_name": "openai/stub", "model_kwargs": keys}
 
     def episode(_: int) -> int:
-        agent = DefaultAgent(model(), PrintingEnvironment(), cost_limit=0.0, **agent_config)
+        agent = DefaultAgent(make(**(config["model"] | options)), PrintingEnvironment(), cost_limit=0.0, **agent_config)
         result = agent.run("The function returns a wrong value. " * 30)
         if result.get("exit_status") != "Submitted":
             sys.exit(f"an episode ended as {result}")

@@ -165,7 +165,8 @@ func TestGoBenchmarks(t *testing.T) {
 
 func TestBenchWrongUse(t *testing.T) {
 	for flag, says := range map[string]string{"--tests=quick": "waiting", "--workers=2,1": "grow", "--workers=0": "within 1", "--turn=0s": "positive", "--wait=0": "above 0",
-		"--tasks=0": "1 or more", "--rounds=0": "--rounds", "--sweep-rounds=9": "--sweep-rounds", "--slots=x": "slots"} {
+		"--tasks=0": "1 or more", "--rounds=0": "--rounds", "--sweep-rounds=9": "--sweep-rounds", "--slots=x": "slots",
+		"--loop=-1": "--loop", "--loop-turns=3": "--loop-turns", "--loop-latency=0s": "--loop-latency"} {
 		var out bytes.Buffer
 		root := newRootCommand()
 		root.SetErr(&out)
@@ -254,7 +255,7 @@ func TestBenchRuns(t *testing.T) {
 	root := newRootCommand()
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	args := strings.Fields("bench --json --tasks 1 --attempts 2 --rounds 1 --workers 1,2 --turn 10ms --wait 5 --tests waiting")
+	args := strings.Fields("bench --json --tasks 1 --attempts 2 --rounds 1 --workers 1,2 --turn 10ms --wait 5 --tests waiting --loop 0")
 	if code := run(t.Context(), root, args); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, errs.String())
 	}

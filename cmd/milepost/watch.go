@@ -70,7 +70,9 @@ func (w *watch) over(deps orchestrator.Deps) orchestrator.Deps {
 	deps.Rollouts = w.figures.Rollouts(deps.Rollouts)
 	deps.Report = func(s orchestrator.Status) {
 		w.figures.Report(s)
-		report(s)
+		if report != nil {
+			report(s)
+		}
 	}
 	return deps
 }

@@ -73,7 +73,7 @@ func TestWorkerServesOverTheNetwork(t *testing.T) {
 	root.SetErr(out)
 	dir := t.TempDir()
 	go func() {
-		code <- run(ctx, root, []string{"worker", "shadow", "--nats", url, "--slots", "1", "--name", "w1", "--dir", dir})
+		code <- run(ctx, root, []string{"worker", "shadow", "--nats", url, "--slots", "1", "--name", "w1", "--dir", dir, "--metrics", "127.0.0.1:0"})
 	}()
 	bctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -85,6 +85,9 @@ func TestWorkerServesOverTheNetwork(t *testing.T) {
 	list.SetOut(listed)
 	if c := run(t.Context(), list, []string{"worker", "list", "--nats", url, "--wait", "3s"}); c != exitDone || !strings.Contains(listed.String(), "w1") {
 		t.Errorf("list: exit code %d, %s", c, listed)
+	}
+	if served := scraped(t, out.String()); !strings.Contains(served, `milepost_worker_probes_served_total{worker="w1"} 1`) || !strings.Contains(served, `milepost_worker_slots{worker="w1"} 1`) {
+		t.Errorf("Prometheus reads %s", served)
 	}
 	stop()
 	if c := <-code; c != exitDone || strings.Contains(out.String(), "warning") || strings.Contains(out.String(), "sesame") {
