@@ -15,7 +15,10 @@ fi
 
 pids=()
 start() { # start NAME INDEX [GPUS]
-  CUDA_VISIBLE_DEVICES=${3-${CUDA_VISIBLE_DEVICES-}} "$MILEPOST_DIR/part.sh" "$1" "$2" >>"$logs/$1-$2.log" 2>&1 &
+  (
+    if [ $# -gt 2 ]; then export CUDA_VISIBLE_DEVICES=$3; fi
+    exec "$MILEPOST_DIR/part.sh" "$1" "$2"
+  ) >>"$logs/$1-$2.log" 2>&1 &
   pids+=($!)
 }
 stop() {

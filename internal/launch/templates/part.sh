@@ -64,6 +64,7 @@ if [ -n "${MILEPOST_ONCE:-}" ]; then
   exec "${command[@]}"
 fi
 
+set -m # the part has a process group of its own: a signal to this one's reaches it once, by the trap
 child='' stopping=''
 trap 'stopping=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null || true; fi' TERM INT
 tries=0
