@@ -105,10 +105,13 @@ func NewDispatcher(cfg Config, deps Deps) (*Dispatcher, error) {
 		heard: map[string]heardWorker{}, foreign: map[int]bool{}, news: make(chan struct{}, 1)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	for subject, handle := range map[string]nats.MsgHandler{
-		d.subj.hello():                      func(*nats.Msg) { d.tell() },
-		d.subj.workers():                    d.onWorker,
-		d.subj.ask(deps.Run, deps.Epoch):    d.aside(d.onAsk),
-		d.subj.step(deps.Run, deps.Epoch):   d.aside(d.onStep),
+		d.subj.hello():                    func(*nats.Msg) { d.tell() },
+		d.subj.workers():                  d.onWorker,
+		d.subj.ask(deps.Run, deps.Epoch):  d.aside(d.onAsk),
+		d.subj.step(deps.Run, deps.Epoch): d.aside(d.onStep),
+		d.subj.endpoints(deps.Run, deps.Epoch): d.aside(func(context.Context, *nats.Msg) any {
+			return wireEndpoints{V: wireVersion, Endpoints: deps.Endpoints.Snapshot()}
+		}),
 		d.subj.result(deps.Run, deps.Epoch): d.aside(d.onResult),
 	} {
 		s, err := deps.NC.Subscribe(subject, handle)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
 )
@@ -27,7 +28,7 @@ type tokenPolicy struct {
 // NewPolicy makes the model that training uses: its tokens leave only as the run's own gate allows (policy.Pool.Follow). Errors:
 // KindInvalid.
 func NewPolicy(s Settings) (Policy, error) {
-	pool, err := policy.NewPool(s.Pool, policy.PoolDeps{})
+	pool, err := policy.NewPool(s.Pool, policy.PoolDeps{Fresh: s.Fresh})
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +73,22 @@ func (w *Worker) newSite(s Settings) (*site, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// endpoints asks the run of an address for the states of its endpoints. Errors: KindUnavailable, KindCorrupt.
+func (w *Worker) endpoints(ctx context.Context, a address) ([]policy.EndpointState, error) {
+	m, err := messages.Encode(w.subj.endpoints(a.Run, a.Epoch), wireAsk{V: w.version, Worker: w.cfg.Name})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	answer, err := w.request(ctx, m)
+	if err != nil {
+		return nil, milepost.Wrap("remote: endpoints", milepost.KindUnavailable, err)
+	}
+	var out wireEndpoints
+	return out.Endpoints, messages.Decode(w.version, answer.Header, answer.Data, &out)
 }
 
 // attach routes an episode's requests to p until detach.

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -25,6 +26,7 @@ const wireVersion = 1
 //	P.rollout.ask.R.N       a free slot asks for an episode (request and reply, as the next two)
 //	P.rollout.step.R.N      a probe request of an episode under way
 //	P.rollout.result.R.N    an episode that ended, or is handed back
+//	P.rollout.endpoints.R.N asks for the states of the endpoints as they are now
 type subjects string
 
 func (p subjects) notice(run string) string {
@@ -43,6 +45,9 @@ func (p subjects) ask(run string, epoch uint64) string {
 }
 func (p subjects) step(run string, epoch uint64) string   { return p.toRun("step", run, epoch) }
 func (p subjects) result(run string, epoch uint64) string { return p.toRun("result", run, epoch) }
+func (p subjects) endpoints(run string, epoch uint64) string {
+	return p.toRun("endpoints", run, epoch)
+}
 func (p subjects) toRun(what, run string, epoch uint64) string {
 	return fmt.Sprintf("%s.rollout.%s.%s.%d", p, what, messages.SafeToken(run), epoch)
 }
@@ -74,6 +79,12 @@ type wireAsk struct {
 	Worker string `json:"worker"`
 }
 
+// wireEndpoints answers a wireAsk for endpoints.
+type wireEndpoints struct {
+	V         int                    `json:"v"`
+	Endpoints []policy.EndpointState `json:"endpoints"`
+}
+
 // wireOffer answers it. An offer without an episode has nothing to do.
 type wireOffer struct {
 	V int `json:"v"`
@@ -93,6 +104,8 @@ type Settings struct {
 	Rollout rollout.Config     `json:"rollout"`
 	Pool    policy.PoolConfig  `json:"pool"` // without addresses, which come with notices
 	Token   policy.TokenConfig `json:"token"`
+	// Fresh asks the run for the states of its endpoints as they are now; a worker fills it in (policy.PoolDeps.Fresh).
+	Fresh func(context.Context) ([]policy.EndpointState, error) `json:"-"`
 }
 
 // wireStep is a probe request of an episode under way, without its task, which the run knows.

@@ -13,6 +13,7 @@ import (
 	"github.com/milepost-rl/milepost/env"
 	"github.com/milepost-rl/milepost/env/repo"
 	"github.com/milepost-rl/milepost/internal/messages"
+	"github.com/milepost-rl/milepost/rollout/policy"
 )
 
 // WorkerDeps is what a worker works with.
@@ -254,6 +255,7 @@ func (w *Worker) site(a address, s Settings) (*site, error) {
 		return nil, milepost.E("remote: episode", milepost.KindCanceled, "epoch %d of run %s is over", a.Epoch, a.Run)
 	}
 	if r.site == nil {
+		s.Fresh = func(ctx context.Context) ([]policy.EndpointState, error) { return w.endpoints(ctx, a) }
 		made, err := w.newSite(s)
 		if err != nil {
 			return nil, err
