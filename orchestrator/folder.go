@@ -35,6 +35,7 @@ const SchemaVersion = 1
 //	evals/           one JSON file an evaluation
 //	metrics.jsonl    what was measured: a line for each batch, update step, push and evaluation
 //	tensorboard/     the same as event files of TensorBoard
+//	trackers/        how far experiment trackers have come, and what they keep here; absent without one
 //	logs/            of servers, trainer and workers
 //	result.json      how the run ended; absent while it goes on
 //	report.html
