@@ -151,7 +151,8 @@ func (e *loraE2E) pushes(t *testing.T) {
 // their logprobs, though the server was told of another meanwhile.
 func (e *loraE2E) underWay(t *testing.T) {
 	const tokens = 600
-	before, next := e.version, e.learn(t)
+	before := e.version
+	next := e.learn(t)
 	old := filepath.Join(e.dir, fmt.Sprint("adapter", before))
 	prompt := []int32{7, 88, 201}
 	done := make(chan *vllm.Generation, 1)
@@ -222,7 +223,8 @@ func (e *loraE2E) healed(t *testing.T) {
 
 // quarantined: a server that keeps reading another adapter gets no request, and the next push heals it.
 func (e *loraE2E) quarantined(t *testing.T) {
-	approved, dir := e.version, e.learn(t)
+	approved := e.version
+	dir := e.learn(t)
 	e.method.times = 2
 	r, err := e.pusher.Push(e.ctx, e.version, dir, []string{e.url})
 	if milepost.KindOf(err) != milepost.KindCorrupt || !r.Endpoints[0].Quarantined || r.RolledBack != approved {
