@@ -50,7 +50,7 @@ class LoraConfig:
                 raise invalid(f"lora.target_modules names {name!r}; allowed: {', '.join(sorted(known))}")
         return dataclasses.replace(self, target_modules=tuple(sorted(set(self.target_modules) or known)))
 
-    def peft(self, base: str = "") -> peft.LoraConfig:
+    def to_peft(self, base: str = "") -> peft.LoraConfig:
         return peft.LoraConfig(
             r=self.rank, lora_alpha=self.alpha, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM",
             target_modules=list(self.target_modules), base_model_name_or_path=base or None,
@@ -90,7 +90,7 @@ def apply(net: nn.Module, config: LoraConfig, seed: int) -> LoraConfig:
         torch.manual_seed(seed)
         net.requires_grad_(False)
         meta = next(net.parameters()).is_meta
-        peft.inject_adapter_in_model(config.peft(), net, NAME, low_cpu_mem_usage=meta)
+        peft.inject_adapter_in_model(config.to_peft(), net, NAME, low_cpu_mem_usage=meta)
     return config
 
 
@@ -117,7 +117,7 @@ def write(directory: str, adapter: Adapter, state: dict[str, Tensor], dtype: tor
     """Writes an adapter as peft does: its matrices by peft's names and its configuration, which names the base."""
     tensors = {_exported(k): v.to(device="cpu", dtype=dtype).contiguous() for k, v in state.items()}
     save_file(tensors, os.path.join(directory, WEIGHTS), metadata={"format": "pt"})
-    config = adapter.config.peft(adapter.base)
+    config = adapter.config.to_peft(adapter.base)
     config.inference_mode = True
     fields = {k: sorted(v) if isinstance(v, set) else v for k, v in config.to_dict().items()}
     with open(os.path.join(directory, ABOUT), "w", encoding="utf-8") as f:
