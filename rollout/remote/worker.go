@@ -269,13 +269,18 @@ func (w *Worker) site(a address, s Settings) (*site, error) {
 	return r.site, nil
 }
 
-// hold begins a holding; letGo ends it.
+// hold begins a holding; letGo ends it. An older hand-out of the episode that is still here is dropped.
 func (w *Worker) hold(a address) *holding {
 	h := &holding{at: a}
 	h.gone, h.drop = context.WithCancelCause(context.Background())
 	h.play, h.stop = context.WithCancelCause(h.gone)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for old, other := range w.held {
+		if old.Run == a.Run && old.Episode == a.Episode {
+			other.drop(errGone)
+		}
+	}
 	w.held[a] = h
 	w.info.Busy++
 	return h
