@@ -61,13 +61,15 @@ class Communicator:
         deadline = time.monotonic() + timeout
         while not done.query():
             if time.monotonic() > deadline or not alive():
-                self.abort()
+                self.close()
                 raise TimeoutError(f"no progress for {timeout:g} s, or given up")
             time.sleep(1e-4)
 
-    def abort(self) -> None:
-        """Ends whatever runs on the device; the communicator is of no use any more."""
-        self.lib.ncclCommAbort(self.comm)
+    def close(self) -> None:
+        """Ends whatever runs on the device and frees it; harmless a second time."""
+        if self.comm is not None:
+            self.lib.ncclCommAbort(self.comm)
+            self.comm = None
 
 
 def _at(t: Tensor) -> ctypes.c_void_p:

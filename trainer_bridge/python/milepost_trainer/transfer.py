@@ -62,7 +62,7 @@ class Link:
             self.joined.set_exception(e)
 
     def send(self, buffers: Iterable[Tensor], alive: Callable[[], bool]) -> int:
-        """Sends the buffers [bytes] in order; returns their bytes."""
+        """Sends the buffers [bytes] in order; returns their bytes. Where it fails the link is closed."""
         sent, whole = 0, False
         try:
             group = self._bounded(sent, lambda: self._group(alive))
@@ -71,10 +71,17 @@ class Link:
                 sent += buffer.numel()
             whole = True
         finally:
+            group = None
             if not whole:
-                self.broken = True
-                self.joined = Future()  # lets go of the group, which closes its connections: the server fails now, too
+                self.close()
         return sent
+
+    def close(self) -> None:
+        """Lets go of the group, whose end the other side notices by its connections or by its own time-out."""
+        self.broken = True
+        joined, self.joined = self.joined, Future()
+        if joined.done() and joined.exception() is None:
+            joined.result().close()
 
     def _group(self, alive: Callable[[], bool]):
         """The group once all have come."""
@@ -90,7 +97,9 @@ class Link:
         try:
             return work()
         except Exception as e:
-            raise TrainerError("unavailable", f"the transfer broke off after {sent} bytes: {e or type(e).__name__}") from e
+            reason = str(e) or type(e).__name__
+        # Not from e, whose traceback would keep the group.
+        raise TrainerError("unavailable", f"the transfer broke off after {sent} bytes: {reason}")
 
 
 class Gloo:
@@ -101,6 +110,12 @@ class Gloo:
 
     def broadcast(self, buffer: Tensor, timeout: float, alive: Callable[[], bool]) -> None:
         wire.broadcast(self.group, buffer, timeout, alive)
+
+    def close(self) -> None:
+        """In the background: gloo closes its connections once what runs has ended, at the latest by the time-out."""
+        last = [self.group]
+        self.group = None
+        threading.Thread(target=last.clear, daemon=True, name="transfer-close").start()
 
 
 class Links:
@@ -129,8 +144,10 @@ class Links:
                 link = self._gloo(f"transfer-{number}", host, port, workers + 1, timeout_seconds, buffer_bytes)
             else:
                 link = self._nccl(workers + 1, timeout_seconds, buffer_bytes)
-            self.links.pop(self.of.get(replica), None)
+            before = self.links.pop(self.of.get(replica), None)
             self.links[number], self.of[replica] = link, number
+        if before is not None:
+            before.close()
         return {"link": number} | link.invitation
 
     def _gloo(self, name: str, host: str, port: int, size: int, timeout: float, limit: int) -> Link:
