@@ -66,7 +66,11 @@ fi
 
 set -m # the part has a process group of its own: a signal to this one's reaches it once, by the trap
 child='' stopping=''
-trap 'stopping=1; if [ -n "$child" ]; then kill -TERM "$child" 2>/dev/null || true; fi' TERM INT
+hand_on() { # SLURM signals every process of a step itself, and a second signal ends a part at once
+  stopping=1
+  if [ -n "$child" ] && [ -z "${SLURM_STEP_ID:-}" ]; then kill -TERM "$child" 2>/dev/null || true; fi
+}
+trap hand_on TERM INT
 tries=0
 while [ -z "$stopping" ]; do
   part "$name"
