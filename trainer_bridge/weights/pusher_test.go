@@ -64,7 +64,7 @@ func (r *rig) mustPush(t *testing.T, version int32, weight float64) Report {
 }
 
 var aPush = []string{
-	"/pause?mode=keep&clear_cache=true", "/update_weight_version", "/collective_rpc", "/reset_prefix_cache?reset_running_requests=true", "/update_weight_version", "/resume",
+	"/pause?clear_cache=true&mode=keep", "/update_weight_version", "/collective_rpc", "/reset_prefix_cache?reset_running_requests=true", "/update_weight_version", "/resume",
 }
 
 func TestPush(t *testing.T) {

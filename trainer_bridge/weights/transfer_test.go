@@ -177,7 +177,7 @@ func TestTransfer(t *testing.T) {
 	x.mustPush(t, 1, 0.5)
 	report := x.mustPush(t, 2, 0.7)
 	want := []string{
-		"/pause?mode=keep&clear_cache=true", "/update_weight_version", "/start_weight_update", "/update_weights", "/finish_weight_update",
+		"/pause?clear_cache=true&mode=keep", "/update_weight_version", "/start_weight_update", "/update_weights", "/finish_weight_update",
 		"/reset_prefix_cache?reset_running_requests=true", "/update_weight_version", "/resume",
 	}
 	first := append([]string{"/get_world_size", "/init_weight_transfer_engine"}, want...)
