@@ -140,10 +140,7 @@ func (d *feed) work(ctx context.Context) {
 		}
 		select {
 		case <-d.closing: // no other try at the end
-			d.left()
-			return
-		case <-ctx.Done():
-			d.left()
+			d.left(ctx.Err() != nil)
 			return
 		case <-time.After(pause):
 		}
@@ -164,8 +161,8 @@ func (d *feed) warn(err error) {
 	d.run.Warn(fmt.Errorf("tracker %s%s: %w; the run goes on, and what is not delivered is sent again", d.name, times, err))
 }
 
-// left tells how many lines the tracker did not get.
-func (d *feed) left() {
+// left tells how many lines the tracker did not get, or that its process, which had them all, was killed before it ended.
+func (d *feed) left(killed bool) {
 	n := 0
 	_, err := d.run.Folder.MetricsFrom(d.offset, func(orchestrator.MetricsLine, int64) error { n++; return nil })
 	switch {
@@ -173,6 +170,8 @@ func (d *feed) left() {
 		d.run.Warn(fmt.Errorf("tracker %s: %w", d.name, err))
 	case n > 0:
 		d.run.Warn(fmt.Errorf("tracker %s: %d lines of metrics.jsonl were not delivered; the next start of the run sends them", d.name, n))
+	case killed:
+		d.run.Warn(fmt.Errorf("tracker %s: its process did not end within trackers.grace and was killed; what it had not stored is lost there", d.name))
 	}
 }
 

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fake keeps what it is given in DIR/got, as trackers.py would: "dies N" exits before the N-th line of each start, "hangs" never
-// answers, "refuses" fails at the start.
+// fake keeps what it is given in DIR/got, as trackers.py would: "dies N" exits before the N-th line of each start, "stays" never
+// ends, "hangs" never answers, "refuses" fails at the start.
 func fake(how string) int {
 	in := bufio.NewScanner(os.Stdin)
 	in.Scan()
@@ -69,6 +69,9 @@ func fake(how string) int {
 			return 3
 		}
 		fmt.Printf("{\"done\":%d}\n", line.End)
+	}
+	if how == "stays" {
+		select {}
 	}
 	return 0
 }
@@ -221,6 +224,16 @@ func TestFeedNeverHoldsUp(t *testing.T) {
 		}
 	}
 	r := newTrial(t)
+	cfg := only("wandb")
+	cfg.Grace = 2 * time.Second
+	stays := r.start(cfg, "stays")
+	r.record(stays, 1)
+	r.wait("its line", func() bool { return r.got("wandb") == "1" })
+	stays.Close()
+	if !strings.Contains(r.warnings(), "did not end within trackers.grace") {
+		t.Errorf("said %q", r.warnings())
+	}
+	r = newTrial(t)
 	f, err := Start(only("wandb"), Run{Folder: r.folder, Command: []string{"/does/not/exist"}, Warn: r.warn})
 	if err != nil {
 		t.Fatal(err)
