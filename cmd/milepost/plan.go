@@ -20,12 +20,12 @@ import (
 
 // planFlags are what no configuration says: the GPU, where it differs, and how long things are.
 type planFlags struct {
-	gpu, shape              string
-	memory, flops, bandwith float64
-	sampled, context, turns float64
-	probes                  float64
-	tool, test              time.Duration
-	asJSON                  bool
+	gpu, shape               string
+	memory, flops, bandwidth float64
+	sampled, context, turns  float64
+	probes                   float64
+	tool, test               time.Duration
+	asJSON                   bool
 }
 
 func newPlanCommand() *cobra.Command {
@@ -62,7 +62,7 @@ func newPlanCommand() *cobra.Command {
 	fl.StringVar(&f.gpu, "gpu", "", "kind of GPU, instead of launch.gpu")
 	fl.Float64Var(&f.memory, "gpu-memory", 0, "memory of a GPU in GiB, instead of its kind's")
 	fl.Float64Var(&f.flops, "gpu-flops", 0, "dense bfloat16 operations a second, in 1e12, instead of its kind's")
-	fl.Float64Var(&f.bandwith, "gpu-bandwidth", 0, "bytes a second of its memory, in 1e12, instead of its kind's")
+	fl.Float64Var(&f.bandwidth, "gpu-bandwidth", 0, "bytes a second of its memory, in 1e12, instead of its kind's")
 	fl.StringVar(&f.shape, "model-shape", "", "shape to reckon with where the model is not on disk, instead of launch.shape")
 	fl.Float64Var(&f.context, "context", 0, "tokens of a whole episode on average; default half of the longest")
 	fl.Float64Var(&f.sampled, "sampled", 0, "tokens that an episode samples on average; default a quarter of --context")
@@ -101,7 +101,7 @@ func (f *planFlags) accelerator(cfg configs.Run) (*plan.GPU, error) {
 	for _, given := range []struct {
 		value, unit float64
 		into        *float64
-	}{{f.memory, 1 << 30, &g.Memory}, {f.flops, 1e12, &g.FLOPs}, {f.bandwith, 1e12, &g.Bandwidth}} {
+	}{{f.memory, 1 << 30, &g.Memory}, {f.flops, 1e12, &g.FLOPs}, {f.bandwidth, 1e12, &g.Bandwidth}} {
 		if given.value < 0 {
 			return nil, &usageError{fmt.Errorf("--gpu-memory, --gpu-flops and --gpu-bandwidth must be positive")}
 		}

@@ -69,7 +69,7 @@ func rollouts(in Input, held Serving) Stage {
 	return out
 }
 
-// UpdateFLOPs is the arithmetic of an update: 6 operations a parameter and token (Kaplan et al., arXiv 2001.08361) and
+// updateFLOPs is the arithmetic of an update: 6 operations a parameter and token (Kaplan et al., arXiv 2001.08361) and
 // causal attention's 6 * layers * width of queries * context, a third more where activations are computed again, and one
 // forward pass more where the update makes several steps.
 func updateFLOPs(s modeldir.Shape, t Trainer, w Workload) float64 {

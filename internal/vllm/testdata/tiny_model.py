@@ -49,7 +49,13 @@ def tokenizer(out: pathlib.Path) -> PreTrainedTokenizerFast:
 def family(experts: str) -> tuple[type, dict]:
     """Return the configuration class, and what it takes beyond the common shape."""
     if experts == "qwen3_moe":
-        return Qwen3MoeConfig, {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "head_dim": 32, "norm_topk_prob": True}
+        return Qwen3MoeConfig, {
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "head_dim": 32,
+            "norm_topk_prob": True,
+        }
     if experts == "mixtral":
         return MixtralConfig, {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 32}
     return LlamaConfig, {}
