@@ -115,7 +115,11 @@ func startE2EReplicas(t *testing.T) *e2eReplicas {
 	})
 	e.scorer = newE2EScorer(t, python)
 	e.messenger()
-	if err := errors.Join(e.waitReady(t.Context()), e.usePusher(t.Context(), e.scorer, 420)); err != nil {
+	vocab, err := weights.Vocab(e.models[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.waitReady(t.Context()), e.usePusher(t.Context(), e.scorer, vocab)); err != nil {
 		t.Fatal(err)
 	}
 	return e
