@@ -152,6 +152,8 @@ func TestE2ERolloutWorkers(t *testing.T) {
 		t.Errorf("worker list: exit code %d: %s%s", code, out, errs)
 	}
 	first.kill()
+	first.wait(10 * time.Second)
+	again := worker("first") // takes part, and clears what the killed one left
 	if code := train.wait(10 * time.Minute); code != exitDone {
 		t.Fatalf("exit code %d; it said:\n%s\nthe worker said:\n%s", code, train.out.String(), second.out.String())
 	}
@@ -177,9 +179,11 @@ func TestE2ERolloutWorkers(t *testing.T) {
 	if total["worker_ended"] != 2*e2eGroups*e2eGroup || total["worker_lost"] == 0 || total["worker_handed_out"] != total["worker_ended"]+total["worker_lost"] {
 		t.Errorf("%v, %d episodes ended", total, len(ended))
 	}
-	second.terminate()
-	if code := second.wait(time.Minute); code != exitDone {
-		t.Errorf("the second worker: exit code %d: %s", code, second.out.String())
+	for _, w := range []*process{again, second} { // their server is gone with the run
+		w.terminate()
+		if code := w.wait(time.Minute); code != exitDone {
+			t.Errorf("a worker: exit code %d: %s", code, w.out.String())
+		}
 	}
 	t.Logf("%v", total)
 	nothingLeft(t, mark, top)

@@ -220,6 +220,22 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestStopWithoutServer: a worker whose server is away stops well.
+func TestStopWithoutServer(t *testing.T) {
+	r := newRig(t)
+	o := r.orchestrate(1)
+	stop := r.worker(&fakePolicy{script: script{Turns: 1, Tokens: 1}})
+	if a := receive(t, r.start(t.Context(), o, 0, 1), 20*time.Second); a.err != nil {
+		t.Fatal(a.err)
+	}
+	r.srv.Close()
+	began := time.Now()
+	stop() // fails the test where the worker returns an error
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+}
+
 // TestFollow: a worker's policy has the states of the run's endpoints before its first episode and hears changes at once; an old
 // notice changes nothing.
 func TestFollow(t *testing.T) {
