@@ -30,7 +30,7 @@ type benchOptions struct {
 	SweepRounds int           `json:"sweep_rounds"` // of them, with the smaller numbers of workers too
 	Seed        int64         `json:"seed"`         // of tasks and episodes
 	Loop        []int         `json:"loop"`         // the agent loop alone: episodes at once; 0 = not measured
-	LoopPeer    []int         `json:"loop_peer"`    // the same of mini-swe-agent with litellm, which takes long
+	LoopPeer    []int         `json:"loop_peer"`    // the same of mini-swe-agent with litellm, whose client has 100 requests under way at most
 	LoopTurns   int           `json:"loop_turns"`   // turns of each
 	LoopLatency time.Duration `json:"loop_latency"` // of the stub endpoint
 	GoResults   string        `json:"-"`            // file with the output of go test -bench
@@ -41,7 +41,7 @@ type benchOptions struct {
 func defaultBench() benchOptions {
 	return benchOptions{Tests: []string{testsWaiting, testsReal}, Turn: 200 * time.Millisecond, Wait: 2, Tasks: 16, Attempts: 4, Concurrency: 16,
 		Workers: []int{1, 2, 4, 8}, Slots: 2, Rounds: 3, SweepRounds: 1, Seed: 1,
-		Loop: []int{2000, 4000}, LoopPeer: []int{200}, LoopTurns: 10, LoopLatency: 500 * time.Millisecond}
+		Loop: []int{2000, 4000}, LoopPeer: []int{100}, LoopTurns: 10, LoopLatency: 500 * time.Millisecond}
 }
 
 func (o benchOptions) validate() error {
