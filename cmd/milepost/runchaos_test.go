@@ -27,6 +27,7 @@ const (
 	chaosSeedEnv = "MILEPOST_CHAOS_SEED" // of the moments and victims; 1 where unset
 
 	chaosUpdates = 4
+	chaosOwned   = 5 // each so many-th run starts a vLLM of its own; the others share one that joins over NATS and outlives them
 	chaosStarts  = 6 // a run that has not ended after so many starts never will
 )
 
@@ -91,7 +92,7 @@ func (k kill) moment(s *storm) time.Duration {
 	return k.after
 }
 
-// storm is what the runs share: a policy and tasks, a NATS server, and a vLLM that serves over it.
+// storm is what the runs share: a policy and tasks, a NATS server, and a vLLM that joins over it.
 type storm struct {
 	mark   string
 	top    string
@@ -109,7 +110,32 @@ func newStorm(t *testing.T) *storm {
 	t.Cleanup(func() { (&scenario{t: t, mark: s.mark, dir: filepath.Join(s.top, "q")}).end() })
 	s.tasks, s.model = smallPolicy(t, s.top)
 	s.nats = startNATS(t, s.mark, filepath.Join(s.top, "nats"))
+	s.serve(t)
 	return s
+}
+
+// serve keeps a vLLM up that joins whatever run wants it, as a machine's process manager does: its worker gives up a server
+// that was killed four times within minutes.
+func (s *storm) serve(t *testing.T) {
+	t.Helper()
+	args := append([]string{"worker", "serve", "--nats", s.nats.url(), "--dir", filepath.Join(s.top, "server")}, arguments("", "model="+s.model)[1:]...)
+	start := func() *process { return startProcess(t, s.mark, args...) }
+	worker, over, ended := start(), make(chan struct{}), make(chan struct{})
+	worker.until("vLLM", 10*time.Minute, func() bool { return strings.Contains(worker.out.String(), "vLLM serves") })
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-worker.done:
+				worker = start()
+			case <-over:
+				worker.terminate()
+				<-worker.done
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { close(over); <-ended })
 }
 
 // draw picks a moment: one in four while everything starts, the others anywhere in the run.
@@ -158,6 +184,9 @@ func (s *storm) run(t *testing.T, index int, kills []kill) {
 	t.Logf("%v, %s%s", took.Round(time.Second), how, checkLineage(t, dir))
 }
 
+// owned reports whether a run starts a vLLM of its own.
+func owned(index int) bool { return index%chaosOwned == chaosOwned-1 }
+
 // command starts the run, or resumes it where it has begun.
 func (s *storm) command(t *testing.T, dir string, index int) []string {
 	t.Helper()
@@ -168,7 +197,11 @@ func (s *storm) command(t *testing.T, dir string, index int) []string {
 	if epochs > 0 {
 		return []string{"train", "--resume", dir}
 	}
-	return arguments("train", "run.dir="+dir, "model="+s.model, "tasks.train="+s.tasks,
+	replicas := 0
+	if owned(index) {
+		replicas = 1
+	}
+	return arguments("train", "run.dir="+dir, fmt.Sprintf("server.replicas=%d", replicas), "model="+s.model, "tasks.train="+s.tasks,
 		fmt.Sprintf("run.seed=%d", index), fmt.Sprintf("schedule.max_updates=%d", chaosUpdates), "schedule.eval_every=0",
 		"probes.connect.url="+s.nats.url(), "probes.prober.streams.ack_wait=3s", "probes.worker.streams.ack_wait=3s")
 }
@@ -216,8 +249,11 @@ func (s *storm) hit(t *testing.T, dir string, p *process, v victim) bool {
 	case victimTrainer:
 		id = trainerOf(t, dir)
 	case victimVLLM:
-		if server := readIdentity(filepath.Join(dir, "logs", "vllm-0.json")); server != nil {
-			id = &server.Identity
+		for _, file := range []string{filepath.Join(dir, "logs", "vllm-0.json"), filepath.Join(s.top, "server", "vllm.json")} {
+			if server := readIdentity(file); server != nil {
+				id = &server.Identity
+				break
+			}
 		}
 	}
 	if id == nil || !id.Alive() {
