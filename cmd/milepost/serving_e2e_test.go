@@ -33,7 +33,7 @@ func TestE2EReplicas(t *testing.T) {
 	e := startE2EReplicas(t)
 	e.push(0)
 	far := startProcess(t, "e2e-replicas", "worker", "serve", "--nats", e.nats, "--model", e.models[0], "--name", "far", "--dir", t.TempDir(),
-		"--set", "serve.heartbeat=500ms", "--set", "server.max_model_len=2048", "--set", "server.env={OMP_NUM_THREADS: \"1\", VLLM_CPU_OMP_THREADS_BIND: nobind}")
+		"-c", "reference", "--set", "serve.heartbeat=500ms", "--set", "server.max_model_len=2048", "--set", "server.env={OMP_NUM_THREADS: \"1\", VLLM_CPU_OMP_THREADS_BIND: nobind}")
 	far.until("the second server", 8*time.Minute, func() bool { return len(e.open()) == 2 })
 	e.push(1)
 
