@@ -83,6 +83,7 @@ func (r *rig) seed(id string) (n int) {
 
 // TestSilence: an episode whose workers fall silent too often is an infrastructure failure, which the run retries.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.run.Lease, r.run.MaxLosses = 200*time.Millisecond, 2
 	o := r.orchestrate(1)
@@ -196,6 +197,7 @@ func TestBadResults(t *testing.T) {
 // TestRestart: the orchestrator dies and starts again under a new epoch while its workers go on: they let go of the old epoch's
 // episodes and run the new one's.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.run.Lease, r.work.Slots = time.Minute, 2
 	first := r.orchestrate(1)
@@ -226,6 +228,7 @@ func TestRestart(t *testing.T) {
 
 // TestOrphans: episodes of a run that never comes back are given up, and the worker serves others.
 func TestOrphans(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.work.Slots = 1
 	first := r.orchestrate(1)
@@ -242,8 +245,10 @@ func TestOrphans(t *testing.T) {
 // TestServerRestart: the NATS server goes away for longer than a lease, once with its store and once without: nothing is
 // lost, nothing runs twice.
 func TestServerRestart(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]bool{"same store": false, "empty store": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			r.run.Lease, r.work.Orphaned = 4*time.Second, 5*time.Second
 			r.testers()
@@ -410,6 +415,7 @@ func TestClosed(t *testing.T) {
 // TestFailingWorker: a worker whose episodes cannot begin rests between them and asks whether sandboxes can be had, so that it
 // does not take every episode there is.
 func TestFailingWorker(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	o := r.orchestrate(1)
 	var asked atomic.Int32

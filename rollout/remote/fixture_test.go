@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil { // what runs in parallel waits more than it computes
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"), // once per process, for all servers
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.periodic"))

@@ -192,6 +192,7 @@ func TestCancel(t *testing.T) {
 
 // TestDrain: a worker that stops finishes what it holds, and hands back at once what takes too long.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.run.Lease = time.Minute
 	o := r.orchestrate(1)
@@ -222,6 +223,7 @@ func TestDrain(t *testing.T) {
 
 // TestStopWithoutServer: a worker whose server is away stops well.
 func TestStopWithoutServer(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	o := r.orchestrate(1)
 	stop := r.worker(&fakePolicy{script: script{Turns: 1, Tokens: 1}})
@@ -272,6 +274,7 @@ func TestFollow(t *testing.T) {
 
 // TestVersions: a worker and a run of different versions say so and leave each other alone.
 func TestVersions(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	o := r.orchestrate(1)
 	r.worker(&fakePolicy{script: script{Turns: 1, Tokens: 1}}, func(w *Worker) { w.version, w.info.Wire = 2, 2 })
