@@ -52,7 +52,7 @@ func (s *serving) ready(r *replica) {
 	case s.unjudged:
 		s.pool.Trust(r.url)
 	case s.want.number > 0:
-		if r.start > 1 || !r.started {
+		if r.start > 1 {
 			s.say(s.label(r) + " is up again; pushing the weights")
 		}
 		start := r.start

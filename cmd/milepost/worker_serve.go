@@ -137,7 +137,7 @@ func beside(ctx context.Context, cancel context.CancelCauseFunc, own *supervise.
 	notify := own.Notify
 	own.Notify = func(e supervise.Event) {
 		notify(e)
-		if e.Kind == supervise.EventReady {
+		if e.Kind == supervise.EventStarted {
 			worker.Anew()
 		}
 	}
