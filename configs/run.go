@@ -205,6 +205,11 @@ func (c Run) Validate() error {
 // agree checks what one section says of another.
 func (c Run) agree() error {
 	const op = "configs: validate"
+	if c.Weights.Method == weights.MethodTransfer {
+		if err := c.Weights.Transfer.Reach(c.Server.URLs); err != nil {
+			return milepost.E(op, milepost.KindInvalid, "weights.transfer: %w", err)
+		}
+	}
 	switch {
 	case c.Update.Temperature != c.Rollout.Temperature:
 		return milepost.E(op, milepost.KindInvalid, "update.temperature is %g and rollout.temperature %g; the trainer must divide by what was sampled with", c.Update.Temperature, c.Rollout.Temperature)
