@@ -153,6 +153,7 @@ func TestFaults(t *testing.T) {
 		"a messenger of no kind":  {"probes:\n  connect:\n    url: http://x\n", `FILE:3: probes.connect.url: probes.connect: shadow: connect config: url "http://x" does not start with nats:// or tls://`},
 		"kernels":                 {"trainer:\n  kernels: flash\n", `FILE:2: trainer.kernels: trainer: configs: trainer: kernels is "flash"; allowed: "", liger`},
 		"context parallelism":     {"trainer:\n  ranks: 4\n  context_parallel: 3\n", `FILE:2: trainer.ranks, FILE:3: trainer.context_parallel: trainer: configs: trainer: context_parallel is 3; allowed: 0 (none), or a divisor of ranks, 4`},
+		"transfer from afar":      {"server:\n  urls: [\"http://10.0.0.9:8000\"]\nweights:\n  method: transfer\n", `host is 127.0.0.1, where the server http://10.0.0.9:8000 does not find the trainer`},
 		"trainer":                 {"trainer:\n  dtype: float8\n", `FILE:2: trainer.dtype: trainer: configs: trainer: dtype is "float8"; allowed: float32, bfloat16`},
 		"threads":                 {"trainer:\n  threads: -1\n", `threads is -1; allowed: 0 (all) or more`},
 		"acceptance":              {"rft:\n  accept: all\n", `FILE:2: rft.accept: rft: configs: rft: accept is "all"; allowed: resolved, improved`},
