@@ -23,8 +23,8 @@ check: deps
 test: deps
 	@build/test
 
-chaos: deps ## kills, partitions, full disks, damaged messages: the credits must come out the same
-	@build/chaos $(ARGS)
+chaos: deps ## what breaks and must come out the same: shadow probing, and thirty whole runs; PART=probes or runs for one
+	@PART="$(PART)" build/chaos $(ARGS)
 
 bench: deps build
 	@build/bench $(ARGS)
