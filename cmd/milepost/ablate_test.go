@@ -163,7 +163,7 @@ func TestAblateNamesWhatIsWrong(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"ablate"}, "no study; give -c FILE or the name of a shipped one: [estimators smoke study weak_start]"},
+		{[]string{"ablate"}, "no study; give -c FILE or the name of a shipped one: [async estimators smoke study weak_start]"},
 		{[]string{"ablate", "-c", "study", "--study", "budget.updates=0"}, "budget.updates is 0; allowed: 1 or more"},
 		{[]string{"ablate", "-c", "study", "--study", "budget.update=1"}, "budget.update: unknown field; allowed: updates, tokens"},
 		{[]string{"ablate", "-c", "study", "--set", "credit.estimator=grp"}, "arm full: "},
