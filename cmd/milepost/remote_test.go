@@ -99,7 +99,7 @@ func creditsOf(t *testing.T, tasks []*milepost.Task, mode remote.Mode) string {
 		far, err := openWorld(cfg, filepath.Join(dir, "worker"))
 		ok(err)
 		defer func() { ok(far.close()) }()
-		worker, err := newRolloutWorker(cfg, far, nc, func(remote.Settings) (remote.Policy, error) { return ownPolicy{whole}, nil }, warn)
+		worker, err := newRolloutWorker(cfg, far, nc, "", func(remote.Settings) (remote.Policy, error) { return ownPolicy{whole}, nil }, warn)
 		ok(err)
 		end := inBackground(worker.Run)
 		defer func() { ok(end()) }()
@@ -134,7 +134,7 @@ func TestE2ERolloutWorkers(t *testing.T) {
 	dir, port := filepath.Join(top, "run"), freePort(t)
 	url := fmt.Sprint("nats://127.0.0.1:", port)
 	train := startProcess(t, mark, arguments("train", "run.dir="+dir, "model="+model, "tasks.train="+tasks, "schedule.max_updates=2", "schedule.eval_every=0",
-		"workers.mode=remote", "workers.lease=3s", "probes.server.listen=true", fmt.Sprint("probes.server.port=", port))...)
+		"rollout.tool_wait=500ms", "workers.mode=remote", "workers.lease=3s", "probes.server.listen=true", fmt.Sprint("probes.server.port=", port))...)
 	train.until("NATS", time.Minute, func() bool {
 		c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port))
 		if err == nil {
@@ -148,12 +148,12 @@ func TestE2ERolloutWorkers(t *testing.T) {
 	}
 	first, second := worker("first"), worker("second")
 	train.until("the first episodes", 5*time.Minute, func() bool { return inTheMiddle(t, dir, 1) })
-	if code, out, errs := milepostRun(t, "worker", "list", "--nats", url, "--wait", "1500ms"); code != exitDone || !strings.Contains(out, "rollout") || !strings.Contains(out, "shadow") {
-		t.Errorf("worker list: exit code %d: %s%s", code, out, errs)
-	}
-	first.kill()
+	first.kill() // with an episode in each slot: those of update 1 are far from over
 	first.wait(10 * time.Second)
 	again := worker("first") // takes part, and clears what the killed one left
+	if code, out, errs := milepostRun(t, "worker", "list", "--nats", url, "--wait", "3s"); code != exitDone || !strings.Contains(out, "rollout") || !strings.Contains(out, "shadow") {
+		t.Errorf("worker list: exit code %d: %s%s", code, out, errs) // a shadow worker tells of itself every two seconds
+	}
 	if code := train.wait(10 * time.Minute); code != exitDone {
 		t.Fatalf("exit code %d; it said:\n%s\nthe worker said:\n%s", code, train.out.String(), second.out.String())
 	}
