@@ -38,7 +38,7 @@ func openRollouts(cfg configs.Run, w *world, s *serving, probes *probing, deps *
 	if cfg.Workers.Mode != remote.ModeBoth {
 		return e.close, nil
 	}
-	worker, err := newRolloutWorker(cfg, w, probes.nc, func(remote.Settings) (remote.Policy, error) { return ownPolicy{s.model}, nil }, probes.warn)
+	worker, err := newRolloutWorker(cfg, w, probes.nc, probes.run, func(remote.Settings) (remote.Policy, error) { return ownPolicy{s.model}, nil }, probes.warn)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}

@@ -203,3 +203,39 @@ func smallPolicy(t *testing.T, top string, set ...string) (tasks, model string) 
 	}
 	return tasks, model
 }
+
+// TestTheRunsOwnWorkerTakesNoOtherRuns: in mode both the worker of the run's process, which samples from the run's pool, says
+// and knows that it is the run's alone.
+func TestTheRunsOwnWorkerTakesNoOtherRuns(t *testing.T) {
+	needSandbox(t)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := configs.Default()
+	cfg.Probes.Server.Listen, cfg.Workers.Mode = true, remote.ModeBoth
+	warn := func(err error) { t.Errorf("warning: %v", err) }
+	dir := filepath.Join(t.TempDir(), "run")
+	w, err := openWorld(cfg, dir)
+	ok(err)
+	defer func() { ok(w.close()) }()
+	probes, err := openProbing(t.Context(), cfg, w, dir, "mine", 1, nil, warn)
+	ok(err)
+	defer func() { ok(probes.close()) }()
+	pool, err := policy.NewPool(cfg.Policy.Pool, policy.PoolDeps{})
+	ok(err)
+	beats, err := probes.nc.SubscribeSync(cfg.Probes.Prober.Streams.Prefix + ".rollout.worker.*")
+	ok(err)
+	stop, err := openRollouts(cfg, w, &serving{pool: pool}, probes, &orchestrator.Deps{})
+	ok(err)
+	defer func() { ok(stop()) }()
+	beat, err := beats.NextMsg(10 * time.Second)
+	ok(err)
+	var says struct{ Only string }
+	ok(json.Unmarshal(beat.Data, &says))
+	if says.Only != "mine" {
+		t.Errorf("its heartbeat %s has no only: mine", beat.Data)
+	}
+}

@@ -36,7 +36,7 @@ workers.worker.drain_timeout and hands back the rest.`,
 
 // serveRollouts serves until the command's context ends.
 func serveRollouts(p workerProcess) error {
-	worker, err := newRolloutWorker(p.cfg, p.world, p.nc, remote.NewPolicy, p.warn)
+	worker, err := newRolloutWorker(p.cfg, p.world, p.nc, "", remote.NewPolicy, p.warn)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func serveRollouts(p workerProcess) error {
 	return p.serving(figures, func() error { return worker.Run(p.cmd.Context()) })
 }
 
-// newRolloutWorker makes a worker over w, whose model of a run policy makes.
-func newRolloutWorker(cfg configs.Run, w *world, nc *nats.Conn, policy func(remote.Settings) (remote.Policy, error), warn func(error)) (*remote.Worker, error) {
+// newRolloutWorker makes a worker over w, whose model of a run policy makes; only as in remote.WorkerDeps.
+func newRolloutWorker(cfg configs.Run, w *world, nc *nats.Conn, only string, policy func(remote.Settings) (remote.Policy, error), warn func(error)) (*remote.Worker, error) {
 	return remote.NewWorker(cfg.Workers.Worker, remote.WorkerDeps{NC: nc, Prefix: cfg.Probes.Worker.Streams.Prefix, Inline: cfg.Workers.InlineLimit,
-		Env: w.env, Bases: w.bases, Blobs: w.blobs, Policy: policy, Ready: w.ready, Warn: warn})
+		Env: w.env, Bases: w.bases, Blobs: w.blobs, Policy: policy, Ready: w.ready, Warn: warn, Only: only})
 }

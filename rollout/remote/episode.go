@@ -59,10 +59,12 @@ func (w *Worker) serve(hard context.Context, offer *wireOffer) {
 			return wireResult{V: w.version, address: h.at, Worker: w.cfg.Name, Returned: true}, nil
 		})
 	default:
+		var files []milepost.TreeChange
 		if ep.Status == milepost.EpisodeCompleted || ep.Status == milepost.EpisodeLimit {
 			<-sent // its files come before it, and its verdict is asked for
+			files = p.fresh(differences(ep))
 		}
-		w.deliver(h, ep, p.fresh(differences(ep)))
+		w.deliver(h, ep, files)
 		w.count(ep)
 	}
 	h.drop(errGone)
@@ -110,9 +112,6 @@ func (w *Worker) episode(h *holding, offer *wireOffer, p *probes) (ep *milepost.
 // deliver sends an episode, with the files of it that the run does not have yet, until the run took it or nobody waits for it.
 // One that cannot be sent, as it holds numbers that JSON cannot or the store takes nothing, becomes a failure that says so.
 func (w *Worker) deliver(h *holding, ep *milepost.Episode, files []milepost.TreeChange) {
-	if ep.Status == milepost.EpisodeCancelled || ep.Status == milepost.EpisodeInfra {
-		files = nil
-	}
 	var why error
 	taken := w.insist(h, w.subj.result(h.at.Run, h.at.Epoch), resultTries, func(ctx context.Context) (any, error) {
 		r := wireResult{V: w.version, address: h.at, Worker: w.cfg.Name}

@@ -14,6 +14,9 @@ import (
 func (w *Worker) onNotice(m *nats.Msg) {
 	var n wireNotice
 	version, err := messages.DecodeAny(m.Header, m.Data, &n)
+	if err == nil && w.deps.Only != "" && n.Run != w.deps.Only {
+		return
+	}
 	if version != 0 && version != w.version {
 		w.refuse(n.Run, version)
 		return
@@ -106,7 +109,7 @@ func (w *Worker) onCancel(m *nats.Msg) {
 func (w *Worker) heartbeat(ctx context.Context) {
 	subject := w.subj.worker(w.cfg.Name)
 	for {
-		beat, wait := wireWorker{V: w.version}, w.cfg.Heartbeat
+		beat, wait := wireWorker{V: w.version, Only: w.deps.Only}, w.cfg.Heartbeat
 		w.mu.Lock()
 		w.orphans(time.Now())
 		beat.WorkerInfo = w.info

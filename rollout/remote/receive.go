@@ -188,6 +188,9 @@ func (d *Dispatcher) onWorker(m *nats.Msg) {
 		d.unread(err)
 		return
 	}
+	if w.Only != "" && w.Only != d.deps.Run {
+		return // another run's own
+	}
 	now := time.Now()
 	d.mu.Lock()
 	foreign := w.Wire != wireVersion && !d.foreign[w.Wire]

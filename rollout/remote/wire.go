@@ -144,6 +144,7 @@ type wireWorker struct {
 	V int `json:"v"`
 	WorkerInfo
 	Held []address `json:"held,omitempty"`
+	Only string    `json:"only,omitempty"` // the only run whose episodes it takes
 }
 
 // WorkerInfo is what a worker tells about itself with every heartbeat.

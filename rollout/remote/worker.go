@@ -27,9 +27,10 @@ type WorkerDeps struct {
 	Policy func(Settings) (Policy, error) // the model of a run; NewPolicy outside tests and the orchestrator's own process
 	Ready  func(context.Context) error    // asked, after an episode that could not begin, whether sandboxes can be had; nil where nobody knows
 	Warn   func(error)                    // told what the worker survives; must not block. nil = nobody
+	Only   string                         // id of the only run whose episodes it takes, as Policy samples of that run's weights alone; "" = all
 }
 
-// Worker runs episodes of all runs on a server. Run may be called once.
+// Worker runs episodes of all runs on a server, or of WorkerDeps.Only. Run may be called once.
 //
 // Invariants:
 //   - mu guards what stands below it.
