@@ -83,8 +83,8 @@ func TestE2EQuickstartSurvivesEverything(t *testing.T) {
 // end ends what a failed step may have left, processes and mounts.
 func (s *scenario) end() {
 	top := filepath.Dir(s.dir)
-	for _, name := range []string{"vllm-0.json", "trainer.json"} {
-		paths, _ := filepath.Glob(filepath.Join(top, "*", "logs", name)) // the pattern is well formed
+	for _, name := range []string{"logs/vllm-*.json", "logs/trainer.json", "vllm.json"} { // of runs, and of worker serve
+		paths, _ := filepath.Glob(filepath.Join(top, "*", name)) // the pattern is well formed
 		for _, path := range paths {
 			var id serverIdentity // a trainer's file is its identity alone
 			b, _ := os.ReadFile(path)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -119,12 +120,17 @@ func newStorm(t *testing.T) *storm {
 func (s *storm) serve(t *testing.T) {
 	t.Helper()
 	args := append([]string{"worker", "serve", "--nats", s.nats.url(), "--dir", filepath.Join(s.top, "server")}, arguments("", "model="+s.model)[1:]...)
-	start := func() *process { return startProcess(t, s.mark, args...) }
-	worker, over, ended := start(), make(chan struct{}), make(chan struct{})
-	worker.until("vLLM", 10*time.Minute, func() bool { return strings.Contains(worker.out.String(), "vLLM serves") })
+	over, ended := make(chan struct{}), make(chan struct{})
+	stop := sync.OnceFunc(func() { close(over); <-ended })
+	start := func() *process {
+		p := startProcess(t, s.mark, args...)
+		t.Cleanup(stop) // before the process is killed
+		return p
+	}
+	first := start()
 	go func() {
 		defer close(ended)
-		for {
+		for worker := first; ; {
 			select {
 			case <-worker.done:
 				worker = start()
@@ -135,7 +141,7 @@ func (s *storm) serve(t *testing.T) {
 			}
 		}
 	}()
-	t.Cleanup(func() { close(over); <-ended })
+	first.until("vLLM", 10*time.Minute, func() bool { return strings.Contains(first.out.String(), "vLLM serves") })
 }
 
 // draw picks a moment: one in four while everything starts, the others anywhere in the run.
