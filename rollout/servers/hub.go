@@ -14,7 +14,8 @@ import (
 
 // Members is the run's side: who samples. Calls about one name come one after the other.
 type Members interface {
-	// Join takes a server in; an error is why the run will never have it, as long as it is as it is.
+	// Join takes a server in; an error is why the run will never have it, as long as it is as it is, unless its kind is
+	// KindUnavailable, KindTimeout or KindCanceled: then it is asked again, as it is after half a lease without an answer.
 	Join(ctx context.Context, name string, o Offer) error
 	// Gone: the server is dead, silent or ill; it may join again.
 	Gone(name, why string)
@@ -25,7 +26,7 @@ type Members interface {
 // Hub is the run's side of the servers that join it from other machines.
 //
 // Invariants:
-//   - mu guards seen. What becomes of one server is decided by one goroutine, its keeper, which follows the latest heartbeat:
+//   - mu guards seen and foreign. What becomes of one server is decided by one goroutine, its keeper, which follows the latest heartbeat:
 //     so Members hears of each server in order, and a slow join holds up nobody else.
 //   - A server is joined only while its claim holds: claimed before Join, repeated each Heartbeat, given back after Gone for
 //     good, Drain, a refusal, and Close.
@@ -42,20 +43,22 @@ type Hub struct {
 	cancel context.CancelFunc
 	sub    *nats.Subscription
 
-	mu   sync.Mutex
-	seen map[string]*keeper
-	wg   sync.WaitGroup
+	mu      sync.Mutex
+	seen    map[string]*keeper
+	foreign map[int]bool // versions of servers that were reported
+	wg      sync.WaitGroup
 }
 
 // keeper follows one server.
 type keeper struct {
 	name  string
 	beats chan wireBeat // the latest one
+	why   string        // it could not join at the last try, as was said; keep's own
 }
 
 // NewHub listens for servers from here on; Close ends it. Errors: KindUnavailable.
 func NewHub(cfg Config, nc *nats.Conn, prefix, run string, epoch uint64, members Members, say func(string)) (*Hub, error) {
-	h := &Hub{cfg: cfg, nc: nc, subj: subjects(prefix), run: run, epoch: epoch, members: members, say: say, seen: map[string]*keeper{}}
+	h := &Hub{cfg: cfg, nc: nc, subj: subjects(prefix), run: run, epoch: epoch, members: members, say: say, seen: map[string]*keeper{}, foreign: map[int]bool{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	var err error
 	if h.sub, err = nc.Subscribe(h.subj.beats(), h.onBeat); err != nil {
@@ -77,12 +80,16 @@ func (h *Hub) Close() {
 func (h *Hub) onBeat(m *nats.Msg) {
 	var b wireBeat
 	version, err := messages.DecodeAny(m.Header, m.Data, &b)
-	if err != nil || version != wireVersion || b.Name == "" {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.seen == nil {
+		return
+	}
+	if version != 0 && version != wireVersion && !h.foreign[version] {
+		h.foreign[version] = true
+		h.say(fmt.Sprintf("the server %s speaks version %d of the messages, this run version %d: servers of that version do not join; start them with the run's release", b.Name, version, wireVersion))
+	}
+	if err != nil || version != wireVersion || b.Name == "" {
 		return
 	}
 	k := h.seen[b.Name]
@@ -143,7 +150,7 @@ func (h *Hub) keep(k *keeper) {
 				}
 			case b.Run != "" && b.Run != h.run, b.Only != "" && b.Only != h.run:
 			default:
-				joined, as = h.join(k.name, b.Offer), b
+				joined, as = h.join(k, b.Offer), b
 			}
 			silence.Reset(h.cfg.Lease) // joining takes its time
 		}
@@ -161,16 +168,26 @@ func (h *Hub) leave(k *keeper) bool {
 	return true
 }
 
-// join claims a server and takes it in.
-func (h *Hub) join(name string, o Offer) bool {
+// join claims a server and takes it in. Where it cannot be taken in now the claim stays, and the next heartbeat tries again.
+func (h *Hub) join(k *keeper, o Offer) bool {
+	name := k.name
 	if r, err := h.claim(name); err != nil || !r.Taken {
 		return false
 	}
-	err := h.members.Join(h.ctx, name, o)
-	if err == nil {
+	ctx, cancel := context.WithTimeout(h.ctx, h.cfg.Lease/2) // nobody repeats the claim meanwhile
+	defer cancel()
+	err := h.members.Join(ctx, name, o)
+	switch kind := milepost.KindOf(err); {
+	case err == nil:
+		k.why = ""
 		return true
-	}
-	if h.ctx.Err() == nil {
+	case h.ctx.Err() != nil: // the keeper ends
+	case ctx.Err() != nil, kind == milepost.KindUnavailable, kind == milepost.KindTimeout, kind == milepost.KindCanceled:
+		if k.why != err.Error() {
+			k.why = err.Error()
+			h.say(fmt.Sprintf("the server %s at %s cannot join yet: %v", name, o.URL, err))
+		}
+	default:
 		h.say(fmt.Sprintf("the server %s at %s is refused: %v", name, o.URL, err))
 		h.free(name, err.Error())
 	}

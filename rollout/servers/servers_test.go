@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/internal/messages"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +43,7 @@ func messenger(t *testing.T) func() *nats.Conn {
 }
 
 func quick() Config {
-	return Config{Heartbeat: 40 * time.Millisecond, Lease: 400 * time.Millisecond, DrainTimeout: 5 * time.Second}
+	return Config{Heartbeat: 40 * time.Millisecond, Lease: 400 * time.Millisecond, DrainTimeout: 300 * time.Millisecond}
 }
 
 // members notes what it is told.
@@ -50,6 +51,8 @@ type members struct {
 	mu     sync.Mutex
 	told   []string
 	refuse error
+	next   error         // in place of refuse, from the second Join on
+	hang   bool          // the first Join waits for the end of its context
 	drain  chan struct{} // Drain waits for it
 }
 
@@ -59,9 +62,17 @@ func (m *members) note(format string, args ...any) {
 	m.told = append(m.told, fmt.Sprintf(format, args...))
 }
 
-func (m *members) Join(_ context.Context, name string, o Offer) error {
+func (m *members) Join(ctx context.Context, name string, o Offer) error {
 	m.note("join %s %s", name, o.URL)
-	return m.refuse
+	m.mu.Lock()
+	refuse, hang := m.refuse, m.hang
+	m.refuse, m.hang = m.next, false
+	m.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return refuse
 }
 func (m *members) Gone(name, why string) { m.note("gone %s: %s", name, why) }
 func (m *members) Drain(ctx context.Context, name string) {
@@ -139,8 +150,9 @@ func start(t *testing.T, nc *nats.Conn, change func(*Config)) *worker {
 	}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(t.Context())
-	go func() { w.done <- w.Run(ctx) }()
-	t.Cleanup(w.stop)
+	over := make(chan struct{})
+	go func() { defer close(over); w.done <- w.Run(ctx) }()
+	t.Cleanup(func() { w.stop(); <-over })
 	return w
 }
 
@@ -159,7 +171,7 @@ func TestAServerJoinsAndLeaves(t *testing.T) {
 	connect := messenger(t)
 	m := &members{drain: make(chan struct{})}
 	hub(t, connect(), "r", 1, m)
-	w := start(t, connect(), nil)
+	w := start(t, connect(), func(c *Config) { c.DrainTimeout = 5 * time.Second })
 	m.until(t, "join s http://a")
 	listed, err := ListWorkers(t.Context(), connect(), "p", 200*time.Millisecond)
 	if err != nil || len(listed) != 1 || listed[0].Name != "s" || listed[0].Busy != 1 || listed[0].Drains {
@@ -242,7 +254,7 @@ func TestARunThatEndsGivesServersBack(t *testing.T) {
 
 func TestARefusedServerSaysWhyAndServesOthers(t *testing.T) {
 	connect := messenger(t)
-	picky, other := &members{refuse: errors.New("another vocabulary")}, &members{}
+	picky, other := &members{refuse: errors.New("another vocabulary"), next: errors.New("asked twice")}, &members{}
 	hub(t, connect(), "r", 1, picky)
 	w := start(t, connect(), nil)
 	picky.until(t, "join s http://a")
@@ -259,7 +271,7 @@ func TestARefusedServerSaysWhyAndServesOthers(t *testing.T) {
 
 func TestTheOnlyRunRefuses(t *testing.T) {
 	connect := messenger(t)
-	picky, other := &members{refuse: errors.New("another vocabulary")}, &members{}
+	picky, other := &members{refuse: errors.New("another vocabulary"), next: errors.New("asked twice")}, &members{}
 	hub(t, connect(), "q", 1, other)
 	w := start(t, connect(), func(c *Config) { c.Run = "r" })
 	time.Sleep(3 * quick().Heartbeat)
@@ -295,5 +307,73 @@ func TestConfigErrors(t *testing.T) {
 		if err := c.Validate(); milepost.KindOf(err) != milepost.KindInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want KindInvalid with %q", err, want)
 		}
+	}
+}
+
+// What passes is no reason to refuse a server: it is asked again, under the same claim, and a Join that hangs ends before it lapses.
+func TestAFailureThatPassesIsTriedAgain(t *testing.T) {
+	for name, m := range map[string]*members{
+		"unavailable": {refuse: milepost.E("join", milepost.KindUnavailable, "not now")},
+		"hangs":       {hang: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			connect := messenger(t)
+			other := &members{}
+			hub(t, connect(), "r", 1, m)
+			w := start(t, connect(), nil)
+			m.until(t, "join s http://a", "join s http://a")
+			hub(t, connect(), "q", 1, other)
+			time.Sleep(4 * quick().Heartbeat)
+			other.until(t)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if strings.Contains(w.said, "refuses") || strings.Contains(w.said, "silent") {
+				t.Errorf("it said %q", w.said)
+			}
+		})
+	}
+}
+
+// A server that stops waits for its requests longer than the lease, as the run that drains it repeats no claim.
+func TestADrainOutlastsTheLease(t *testing.T) {
+	connect := messenger(t)
+	m := &members{drain: make(chan struct{})}
+	hub(t, connect(), "r", 1, m)
+	w := start(t, connect(), func(c *Config) { c.DrainTimeout = 5 * time.Second })
+	m.until(t, "join s http://a")
+	w.stop()
+	m.until(t, "join s http://a", "drain s")
+	select {
+	case err := <-w.done:
+		t.Fatalf("the worker ended before its requests did: %v", err)
+	case <-time.After(2 * quick().Lease):
+	}
+	close(m.drain)
+	if err := w.ended(t); err != nil {
+		t.Error(err)
+	}
+}
+
+// Servers of another version are said once for each.
+func TestServersOfAnotherVersionAreSaidOnce(t *testing.T) {
+	connect := messenger(t)
+	nc := connect()
+	said := make(chan string, 10)
+	h, err := NewHub(quick(), nc, "p", "r", 1, &members{}, func(text string) { said <- text })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for _, version := range []int{7, 7, 8} {
+		b := wireBeat{V: version}
+		b.Name = "s"
+		msg, err := messages.Encode(subjects("p").beat("s"), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.onBeat(msg)
+	}
+	if len(said) != 2 || !strings.Contains(<-said, "speaks version 7 of the messages, this run version 1") || !strings.Contains(<-said, "version 8") {
+		t.Errorf("%d said, want one for each version", len(said))
 	}
 }

@@ -137,8 +137,8 @@ func (w *Worker) beat(ctx context.Context) {
 	} else {
 		w.info.Failing = 0
 	}
-	w.ready = w.info.Failing == 0 || w.ready && w.info.Failing < 2 // one slow answer is none
-	if w.run != "" && time.Since(w.heard) > w.cfg.Lease {
+	w.ready = w.info.Failing == 0 || w.ready && w.info.Failing < 2          // one slow answer is none
+	if w.run != "" && !w.info.Drains && time.Since(w.heard) > w.cfg.Lease { // a run that drains the server claims no more; DrainTimeout bounds it
 		w.deps.Say(fmt.Sprintf("run %s has been silent for %s: free", w.run, w.cfg.Lease))
 		w.release()
 	}
