@@ -31,7 +31,8 @@ type Spec struct {
 	Docker      bool          // agents and tests run in containers of a Docker engine
 	OwnServers  bool          // server.urls names vLLM servers that run already: none are launched
 	OwnTrainer  bool          // trainer.address names a trainer that runs already
-	Drain       time.Duration // how long a stopping worker may take
+	Trackers    bool          // some experiment tracker is enabled
+	Drain       time.Duration // how long a stopping worker or server may take
 	ProgramPath string        // the milepost program for local and slurm; "" = milepost, from PATH
 }
 
@@ -119,6 +120,12 @@ func (s Spec) check(target string) error {
 		return milepost.E(op, milepost.KindInvalid, "%d replicas of %d GPUs and %d ranks want more than the machine's %d GPUs", s.Replicas, s.Parallel, s.Ranks, s.GPUsPerNode)
 	case target == "local" && s.TrainerNodes > 1:
 		return milepost.E(op, milepost.KindInvalid, "launch.trainer_nodes is %d; target local is one machine", s.TrainerNodes)
+	case target == "slurm" && int(s.Slurm.Time.Minutes())*60 <= s.Notice():
+		return milepost.E(op, milepost.KindInvalid, "launch.slurm.time is %v, and parts are stopped %d s before its end (drain_timeout of probes.worker, workers.worker and serve); allowed: more whole minutes than that", s.Slurm.Time, s.Notice())
+	case target == "kubernetes" && s.Name[0] < 'a':
+		return milepost.E(op, milepost.KindInvalid, "run.name is %q; it names services of Kubernetes, which begin with a letter", s.Name)
+	case target == "kubernetes" && s.Trackers:
+		return milepost.E(op, milepost.KindInvalid, "trackers are enabled, and neither their packages nor their keys are in a pod of target kubernetes; TensorBoard's files are in the run folder, Prometheus reads port metrics")
 	}
 	if target != "kubernetes" {
 		return nil
@@ -154,6 +161,12 @@ func (s Spec) Program() string {
 // DrainSeconds is how long a scheduler waits for a stopping worker.
 func (s Spec) DrainSeconds() int { return int((s.Drain + 30*time.Second).Seconds()) }
 
+// Notice is how many seconds before the time limit SLURM tells the job: the drain, and time to queue it again.
+func (s Spec) Notice() int { return max(180, s.DrainSeconds()+90) }
+
+// Root says whether the pods that run agents' commands, and those that write beside them, run as root.
+func (s Spec) Root() bool { return !s.Docker && s.Kubernetes.Sandbox == "privileged" }
+
 // Wall is SLURM's form of the time limit.
 func (s Spec) Wall() string {
 	m := int(s.Slurm.Time.Minutes())
@@ -162,7 +175,7 @@ func (s Spec) Wall() string {
 
 func (s Spec) render(files map[string]string) (map[string][]byte, error) {
 	const op = "launch: render"
-	t := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"quote": quote, "indent": indent, "seq": seq})
+	t := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"quote": quote, "inQuotes": inQuotes, "indent": indent, "seq": seq})
 	t = t.Funcs(template.FuncMap{"include": func(name string) (string, error) {
 		var b bytes.Buffer
 		err := t.ExecuteTemplate(&b, name, s)
@@ -184,7 +197,10 @@ func (s Spec) render(files map[string]string) (map[string][]byte, error) {
 }
 
 // quote makes one word of a shell.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+func quote(text string) string { return "'" + inQuotes(text) + "'" }
+
+// inQuotes is text as a shell has it between single quotes.
+func inQuotes(text string) string { return strings.ReplaceAll(text, "'", `'\''`) }
 
 // indent moves lines to the right, for block scalars of YAML; empty ones stay empty.
 func indent(n int, text string) string {
@@ -247,15 +263,21 @@ func (s Spec) TrainerGroup() int {
 // Het says whether the SLURM job has more than one group.
 func (s Spec) Het() bool { return !s.OwnServers || !s.OwnTrainer }
 
-// part is one kind of worker, for its template.
-type part struct {
+// pod is a kind of pod that runs agents' commands, for its template.
+type pod struct {
 	Spec
 	Part        string
 	Count, Port int
+	Size        Resources
 }
 
-// WorkerPart is the template's view of one kind of worker.
-func (s Spec) WorkerPart(name string, count, port int) any { return part{s, name, count, port} }
+// Pod is the template's view of the orchestrator or of one kind of worker.
+func (s Spec) Pod(name string, count, port int) any {
+	if name == "run" {
+		return pod{s, name, count, port, s.Orchestrator}
+	}
+	return pod{s, name, count, port, s.Worker}
+}
 
 // NATSHosts are the names of the NATS servers in the cluster, separated by blanks.
 func (s Spec) NATSHosts() string {

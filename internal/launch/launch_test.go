@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,7 @@ func spec(change func(*Spec)) Spec {
 
 func cluster(s *Spec) {
 	s.NATSServers, s.GPUsPerNode, s.Replicas, s.Parallel, s.TrainerNodes, s.Ranks, s.RolloutWorkers, s.ShadowWorkers = 3, 8, 6, 2, 2, 8, 2, 4
-	s.Docker, s.Slurm.Account, s.Slurm.Partition, s.Slurm.CPUs, s.Slurm.Setup = true, "lab", "gpu", "cpu", []string{"module load cuda", "echo on"}
+	s.Docker, s.Slurm.Account, s.Slurm.Partition, s.Slurm.CPUs, s.Slurm.Setup = true, "lab", "gpu", "cpu", []string{"module load cuda", "export GREETING='it is on'"}
 }
 
 // variants are the shapes that templates branch on.
@@ -38,6 +39,7 @@ var variants = map[string]func(*Spec){
 	"own trainer": func(s *Spec) { cluster(s); s.OwnTrainer, s.Docker = true, false },
 	"all own":     func(s *Spec) { s.OwnServers, s.OwnTrainer, s.ShadowWorkers = true, true, 0 },
 	"no box":      func(s *Spec) { s.Kubernetes.Sandbox = "none" },
+	"yaml words":  func(s *Spec) { s.Name, s.Kubernetes.Namespace, s.Kubernetes.Claim = "on", "123", "null" },
 }
 
 func tool(t *testing.T, name string) string {
@@ -216,7 +218,8 @@ func refer(t *testing.T, name string, all []map[string]any) {
 				volumes[m["name"].(string)] = true
 			}
 		}
-		for _, c := range pod["containers"].([]any) {
+		inits, _ := pod["initContainers"].([]any)
+		for _, c := range append(inits, pod["containers"].([]any)...) {
 			container := c.(map[string]any)
 			for _, m := range container["volumeMounts"].([]any) {
 				if v := m.(map[string]any)["name"].(string); !volumes[v] {
@@ -226,6 +229,30 @@ func refer(t *testing.T, name string, all []map[string]any) {
 			if container["resources"] == nil || container["livenessProbe"] == nil && container["readinessProbe"] == nil {
 				t.Errorf("%s: %s: container %v has no resources or no probe", name, object, container["name"])
 			}
+			security(t, name+": "+object, pod, container)
+		}
+	}
+}
+
+// security checks that whoever mounts the secret, 0440 of root's, can read it, and that no probe kills a part for the sake
+// of another: workers' and the orchestrator's /healthz speak of others.
+func security(t *testing.T, where string, pod, container map[string]any) {
+	t.Helper()
+	all, _ := pod["securityContext"].(map[string]any)
+	own, _ := container["securityContext"].(map[string]any)
+	user := all["runAsUser"]
+	if u, ok := own["runAsUser"]; ok {
+		user = u
+	}
+	for _, m := range container["volumeMounts"].([]any) {
+		if m.(map[string]any)["name"] == "token" && fmt.Sprint(user) != "0" && fmt.Sprint(all["fsGroup"]) != "1000" {
+			t.Errorf("%s: user %v of container %v cannot read the token: %v", where, user, container["name"], all)
+		}
+	}
+	for _, probe := range []string{"startupProbe", "livenessProbe"} {
+		p, _ := container[probe].(map[string]any)
+		if get, ok := p["httpGet"].(map[string]any); ok && get["port"] == "metrics" {
+			t.Errorf("%s: %s of %v asks for %v", where, probe, container["name"], get)
 		}
 	}
 }
@@ -269,6 +296,9 @@ func TestWriteRefuses(t *testing.T) {
 		"several nodes on one machine":  {"local", "", "target local is one machine", milepost.KindInvalid, func(s *Spec) { s.TrainerNodes = 2 }},
 		"too few GPUs":                  {"local", "", "want more than the machine's 8 GPUs", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Replicas, s.Parallel, s.Ranks = 8, 2, 4, 2 }},
 		"a replica over two nodes":      {"slurm", "", "a replica lies on one node", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Parallel = 4, 8 }},
+		"a name of services":            {"kubernetes", "", `run.name is "1st"; it names services`, milepost.KindInvalid, func(s *Spec) { s.Name = "1st" }},
+		"trackers without keys":         {"kubernetes", "", "trackers are enabled", milepost.KindInvalid, func(s *Spec) { s.Trackers = true }},
+		"no time to stop":               {"slurm", "", "launch.slurm.time is 7m30s, and parts are stopped 420 s before its end", milepost.KindInvalid, func(s *Spec) { s.Drain, s.Slurm.Time = 5*time.Minute, 450*time.Second }},
 		"outside of the volume":         {"kubernetes", "", "/data/tasks is not below launch.kubernetes.mount, /shared", milepost.KindInvalid, func(s *Spec) { s.Files = []string{"/data/tasks"} }},
 	} {
 		out := c.out
