@@ -25,6 +25,9 @@ type BaseImporter interface {
 // BaseBound is how long one archive may take to be made and uploaded, or to be fetched.
 const BaseBound = 10 * time.Minute
 
+// askBound is how long the orchestrator has to say where an archive is.
+const askBound = time.Minute
+
 // BaseVersion is the version of BaseAsk and BaseReply.
 const BaseVersion = 1
 
@@ -47,7 +50,8 @@ type BaseReply struct {
 // BaseSubject is where the prober of a run hears a BaseAsk; run is the run's id.
 func BaseSubject(prefix, run string) string { return prefix + ".base." + SafeToken(run) }
 
-// BaseFetcher gets the bases that a worker lacks. Concurrent fetches of one base are one.
+// BaseFetcher gets the bases that a worker lacks. Concurrent fetches of one base are one, which
+// outlives the callers that stop waiting for it.
 type BaseFetcher struct {
 	NC     *nats.Conn
 	Prefix string
@@ -58,7 +62,7 @@ type BaseFetcher struct {
 }
 
 // Have makes sure that the task's base can be had on this machine: from the store's cache, from Task.Repo, or from the
-// orchestrator of the run. Errors: KindUnavailable, KindCorrupt, KindInvalid where it cannot be.
+// orchestrator of the run. Errors: KindUnavailable, KindCorrupt, KindCanceled, KindInvalid where it cannot be.
 func (f *BaseFetcher) Have(ctx context.Context, run string, task *milepost.Task) error {
 	const op = "messages: fetch base"
 	if f.Bases != nil && f.Bases.Has(task.BaseTree) {
@@ -72,8 +76,15 @@ func (f *BaseFetcher) Have(ctx context.Context, run string, task *milepost.Task)
 	if f.Bases == nil {
 		return milepost.E(op, milepost.KindInvalid, "repository %q of task %s is not on this machine, and the worker has no store for fetched ones", task.Repo, task.ID)
 	}
-	_, err, _ := f.single.Do(task.BaseTree, func() (any, error) { return nil, f.fetch(ctx, run, task) })
-	return err
+	fetched := f.single.DoChan(task.BaseTree, func() (any, error) { // others may wait for it when this caller has gone
+		return nil, f.fetch(context.WithoutCancel(ctx), run, task)
+	})
+	select {
+	case r := <-fetched:
+		return r.Err
+	case <-ctx.Done():
+		return milepost.Wrap(op, milepost.KindCanceled, ctx.Err())
+	}
 }
 
 func (f *BaseFetcher) fetch(ctx context.Context, run string, task *milepost.Task) error {
@@ -86,7 +97,9 @@ func (f *BaseFetcher) fetch(ctx context.Context, run string, task *milepost.Task
 		if err != nil {
 			return err
 		}
-		answer, err := f.NC.RequestMsgWithContext(ctx, m)
+		bounded, cancel := context.WithTimeout(ctx, askBound)
+		answer, err := f.NC.RequestMsgWithContext(bounded, m)
+		cancel()
 		if err != nil {
 			return milepost.E(op, milepost.KindUnavailable, "nobody answers for the base of task %s: %w", task.ID, err)
 		}
