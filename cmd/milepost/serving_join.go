@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/nats-io/nats.go"
 
@@ -59,21 +58,38 @@ func (j *joined) Join(ctx context.Context, name string, o servers.Offer) error {
 		return err
 	}
 	j.mu.Lock()
-	i := slices.IndexFunc(j.replicas, func(r *replica) bool { return r.name == name })
-	if slices.ContainsFunc(j.replicas, func(r *replica) bool { return r.url == client.URL() && r.name != name }) {
-		j.mu.Unlock()
-		return milepost.E(op, milepost.KindConflict, "%s is another replica's address", client.URL())
-	}
-	if i < 0 {
-		i = len(j.replicas)
-		j.replicas = append(j.replicas, &replica{name: name})
-	}
-	r := j.replicas[i]
-	r.url = client.URL()
+	r, err := j.place(name, client.URL())
 	j.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	j.say(fmt.Sprintf("%s joins, at %s", j.label(r), r.url))
 	j.ready(r)
 	return nil
+}
+
+// place is the replica that a joiner becomes. One at its address that was started here is another server; one that joined and is
+// up may be the joiner itself, started anew under another name, so it is asked again once the old one's lease is over. mu is held.
+func (j *joined) place(name, url string) (own *replica, err error) {
+	const op = "join run"
+	for _, r := range j.replicas {
+		switch {
+		case r.started && r.name == name:
+			return nil, milepost.E(op, milepost.KindConflict, "%s is the name of a server that the run started itself; give another --name", name)
+		case r.started && r.url == url:
+			return nil, milepost.E(op, milepost.KindConflict, "%s is the address of %s, which the run started itself", url, r.name)
+		case r.name == name:
+			own = r
+		case r.url == url && r.up:
+			return nil, milepost.E(op, milepost.KindUnavailable, "%s is the address of %s until that one leaves or its lease is over", url, r.name)
+		}
+	}
+	if own == nil {
+		own = &replica{name: name}
+		j.replicas = append(j.replicas, own)
+	}
+	own.url = url
+	return own, nil
 }
 
 // Gone implements servers.Members.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/shadow"
 )
@@ -99,4 +101,38 @@ func TestAServerOfAnotherVocabularyIsRefused(t *testing.T) {
 		t.Errorf("exit code %d; it said:\n%s", code, w.out.String())
 	}
 	r.until("open v0")
+}
+
+// A joiner at the address of one that is up may be that one, started anew under another name, and is tried again; the servers
+// that the run started keep name and address.
+func TestThePlaceOfAJoiner(t *testing.T) {
+	gone := &replica{name: "gone", url: "http://a", lost: errors.New("silent")}
+	up := &replica{name: "up", url: "http://b", up: true}
+	own := &replica{name: "vllm-0", url: "http://c", started: true}
+	j := &joined{serving: &serving{replicas: []*replica{gone, up, own}}}
+	for _, c := range []struct {
+		name, url string
+		want      milepost.Kind // "" = it joins
+		is        *replica
+	}{
+		{"up2", "http://b", milepost.KindUnavailable, nil},
+		{"vllm-0", "http://d", milepost.KindConflict, nil},
+		{"other", "http://c", milepost.KindConflict, nil},
+		{"up", "http://b", "", up},
+		{"gone", "http://e", "", gone},
+		{"gone2", "http://a", "", nil},
+	} {
+		r, err := j.place(c.name, c.url)
+		switch {
+		case c.want != "":
+			if milepost.KindOf(err) != c.want {
+				t.Errorf("%s at %s: %v, want %s", c.name, c.url, err, c.want)
+			}
+		case err != nil || r.name != c.name || r.url != c.url || c.is != nil && r != c.is:
+			t.Errorf("%s at %s: %+v, %v", c.name, c.url, r, err)
+		}
+	}
+	if len(j.replicas) != 4 {
+		t.Errorf("%d replicas, want one more", len(j.replicas))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -68,7 +69,8 @@ func (s *serving) pushing() bool {
 }
 
 // Push implements orchestrator.Weights: the version is what every replica is to serve from here on. It returns once one does
-// and each that was up has been tried; only where none takes it, it waits for one that is on its way up.
+// and each that was up has been tried; only where none takes it, it waits for one that is on its way up. A server that died under
+// the push is known for dead a little later, so one that does not answer has reapGrace and a lease to be.
 func (s *serving) Push(ctx context.Context, version int32, dir string) (map[string]float64, error) {
 	s.mu.Lock()
 	if s.pusher == nil {
@@ -79,6 +81,7 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 	s.mu.Unlock()
 	tried := map[*replica]int{}
 	var failure error
+	var failed time.Time
 	for {
 		s.mu.Lock()
 		targets, done, coming := s.targets(tried)
@@ -90,11 +93,13 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 			if err == nil || ctx.Err() != nil {
 				return s.figures(report), err
 			}
-			failure = err
+			failure, failed = err, time.Now()
 		case done:
 			return s.figures(weights.Report{Version: version}), nil
 		case failure != nil && !coming:
-			return nil, failure
+			if milepost.KindOf(failure) != milepost.KindUnavailable || !s.waitUntil(ctx, changed, failed.Add(reapGrace+s.cfg.Serve.Lease)) {
+				return nil, failure
+			}
 		default:
 			if err := s.wait(ctx, changed); err != nil {
 				return nil, err
@@ -103,9 +108,17 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 	}
 }
 
+// waitUntil waits for a change, and reports whether there was one before end.
+func (s *serving) waitUntil(ctx context.Context, changed <-chan struct{}, end time.Time) bool {
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	return s.wait(ctx, changed) == nil && ctx.Err() == nil
+}
+
 // targets are the replicas to push to now, which become busy: those that are up and were not tried since they are, by the start
 // noted in tried. Done says that one has what is current, brought when it came up; coming, that one may yet. mu is held.
 func (s *serving) targets(tried map[*replica]int) (out []*replica, done, coming bool) {
+	coming = len(s.cfg.Server.URLs) == 0 && s.cfg.Server.Replicas == 0 && !slices.ContainsFunc(s.replicas, func(r *replica) bool { return r.up }) // one may join
 	for _, r := range s.replicas {
 		switch {
 		case r.up && r.has == s.want.number:
@@ -122,27 +135,35 @@ func (s *serving) targets(tried map[*replica]int) (out []*replica, done, coming 
 
 // push pushes what is current to the targets, which are busy until then.
 func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report, error) {
+	approved := map[string]int32{}
+	for _, e := range s.pool.Snapshot() {
+		approved[e.URL] = e.Approved
+	}
 	s.mu.Lock()
 	want, pusher := s.want, s.pusher
 	urls, starts := make([]string, len(targets)), make([]int, len(targets))
 	for i, r := range targets {
 		urls[i], starts[i] = r.url, r.start
-		if r.served >= want.version { // the gate tells pushes apart by versions that rise
-			s.pool.Quarantine(r.url, want.version, fmt.Errorf("it serves version %d, and is to serve version %d", r.served, want.version))
+		if was, ok := approved[r.url]; ok && was >= want.version { // the gate tells pushes apart by versions that rise
+			s.pool.Quarantine(r.url, want.version, fmt.Errorf("it serves version %d, and is to serve version %d", was, want.version))
 		}
 	}
 	s.mu.Unlock()
 	report, err := pusher.Push(ctx, want.version, want.dir, urls)
 	s.record(report)
-	approved := map[string]bool{}
+	taken := map[string]bool{}
 	for _, e := range report.Endpoints {
-		approved[e.URL] = e.Approved
+		taken[e.URL] = e.Approved
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, r := range targets {
-		if r.busy = false; approved[urls[i]] && r.start == starts[i] {
+		switch r.busy = false; {
+		case r.start != starts[i]:
+		case taken[urls[i]]:
 			r.served, r.has, r.lost = want.version, want.number, nil
+		default:
+			r.served = policy.NoVersion // nobody knows what it serves now
 		}
 	}
 	s.tell()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,7 @@ import (
 
 // standInEnv makes the test binary be a server that speaks vLLM's routes of pushes and sampling; its weights are one number.
 // The value is a directory: a file PORT.deaf there lets it acknowledge a reload and keep its weights, PORT.other gives it another
-// tokenizer.
+// tokenizer, PORT.dies lets it die at the next reload.
 const standInEnv = "MILEPOST_TEST_IS_VLLM"
 
 // standIn serves until it is killed.
@@ -69,6 +70,9 @@ func (s *standInServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/collective_rpc":
 		if s.file("deaf") {
 			break
+		}
+		if s.file("dies") {
+			os.Exit(1)
 		}
 		text, _ := os.ReadFile(filepath.Join(in.Kwargs["weights_path"], "model.safetensors"))
 		_, _ = fmt.Sscan(string(text), &s.weight)
@@ -357,4 +361,94 @@ func TestUnjudgedReplicasSampleAsTheyAre(t *testing.T) {
 	r.kill("vllm-0")
 	r.until()
 	r.until(fmt.Sprintf("%s v%d", policy.StateOpen, int32(1<<31-1)))
+}
+
+// The only replica dies under a push: its end is known after the push failed, which waits for its next start.
+func TestTheOnlyReplicaDiesUnderAPush(t *testing.T) {
+	r := newReplicaRig(t, func(c *configs.Run) { c.Server.Replicas = 1 })
+	r.until("joining v-1")
+	r.push(0)
+	file := filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-0").Port)+".dies")
+	write(t, file, "")
+	go func() {
+		for !strings.Contains(r.said.String(), "vLLM ended") && t.Context().Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+		_ = os.Remove(file)
+	}()
+	r.push(1)
+	r.until("open v1")
+	if !strings.Contains(r.said.String(), "vLLM ended") {
+		t.Error("the server did not die")
+	}
+}
+
+// Where others join and none is up, a push waits for one; one that is up and was tried is not waited for.
+func TestAPushWaitsForJoiners(t *testing.T) {
+	s := &serving{want: order{number: 1}}
+	if _, _, coming := s.targets(map[*replica]int{}); !coming {
+		t.Error("nobody is up, and others may join: the push does not wait")
+	}
+	up := &replica{up: true, start: 1}
+	s.replicas = []*replica{up}
+	if _, _, coming := s.targets(map[*replica]int{up: 1}); coming {
+		t.Error("a replica that was tried is waited for")
+	}
+	s.cfg.Server.Replicas, s.replicas = 1, []*replica{{started: true, lost: errors.New("given up")}}
+	if _, _, coming := s.targets(map[*replica]int{}); coming {
+		t.Error("a replica that was given up is waited for")
+	}
+}
+
+// A server that did not take a push serves what nobody knows, which is no sign that it was started anew.
+func TestAServerThatRefusedAPushWasNotStartedAnew(t *testing.T) {
+	dir := t.TempDir()
+	deaf, other := startStandIn(t, dir), startStandIn(t, dir)
+	r := newReplicaRig(t, func(c *configs.Run) {
+		c.Server.URLs = []string{"http://127.0.0.1:" + deaf, "http://127.0.0.1:" + other}
+	})
+	r.push(0)
+	r.until("open v0", "open v0")
+	write(t, filepath.Join(dir, deaf+".deaf"), "")
+	if f := r.push(1); f["replicas_quarantined"] != 1 {
+		t.Errorf("figures %v, want one quarantined", f)
+	}
+	r.mu.Lock()
+	if r.replicas[0].served != policy.NoVersion || r.replicas[1].served != 1 {
+		t.Errorf("served are %d and %d, want none and 1", r.replicas[0].served, r.replicas[1].served)
+	}
+	r.mu.Unlock()
+	time.Sleep(6 * r.cfg.Policy.Pool.HealthEvery)
+	if strings.Contains(r.said.String(), "started anew") {
+		t.Errorf("it was said:\n%s", r.said.String())
+	}
+}
+
+// An adapter that a server has is served, whatever the version of its base.
+func TestAdaptersAreWhatAServerServes(t *testing.T) {
+	listed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/models" {
+			_, _ = w.Write([]byte(`{"data":[{"id":"m"},{"id":"` + vllm.AdapterName("m", 4) + `"}]}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"weight_version":"default"}`))
+	}))
+	defer listed.Close()
+	client, err := vllm.New(vllm.Config{URL: listed.URL, Model: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdle()
+	cfg := policy.DefaultPoolConfig()
+	cfg.Adapters, cfg.Model = true, "m"
+	pool, err := policy.NewPool(cfg, policy.PoolDeps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serving{pool: pool}
+	for version, want := range map[int32]bool{0: true, 4: true, 3: false, 5: false} {
+		if serves, what, err := s.stillServes(t.Context(), client, version); err != nil || serves != want {
+			t.Errorf("version %d: %v (%s), %v; want %v", version, serves, what, err, want)
+		}
+	}
 }

@@ -57,7 +57,8 @@ func (s *serving) foreign() (out []*replica) {
 	return out
 }
 
-// checkVersion finds out whether a server was started anew behind the run's back, which its version tells: it then joins again.
+// checkVersion finds out whether a server was started anew behind the run's back, which its version, or the adapters that it
+// has, tell: it then joins again.
 func (s *serving) checkVersion(ctx context.Context, r *replica) {
 	s.mu.Lock()
 	want, start := r.served, r.start
@@ -65,20 +66,31 @@ func (s *serving) checkVersion(ctx context.Context, r *replica) {
 	if want == policy.NoVersion {
 		return
 	}
-	client, err := vllm.New(vllm.Config{URL: r.url})
+	client, err := vllm.New(vllm.Config{URL: r.url, Model: s.pool.Config().Model})
 	if err != nil {
 		return
 	}
 	defer client.CloseIdle()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Policy.Pool.HealthEvery)
 	defer cancel()
-	version, err := client.Version(ctx)
+	serves, what, err := s.stillServes(ctx, client, want)
 	s.mu.Lock()
-	anew := err == nil && version != want && r.served == want && r.start == start && r.up && !r.busy
+	anew := err == nil && !serves && r.served == want && r.start == start && r.up && !r.busy
 	s.mu.Unlock()
 	if anew {
-		s.say(fmt.Sprintf("%s serves version %d, pushed was %d: it was started anew", s.label(r), version, want))
+		s.say(fmt.Sprintf("%s serves %s, pushed was %d: it was started anew", s.label(r), what, want))
 		s.down(r)
 		s.ready(r)
 	}
+}
+
+// stillServes reports whether a server serves a version still, and what it does serve. A push of an adapter does not set the
+// server's version, which is that of its base; the base, version 0, is always there.
+func (s *serving) stillServes(ctx context.Context, client *vllm.Client, want int32) (serves bool, what string, err error) {
+	if !s.pool.Config().Adapters {
+		version, err := client.Version(ctx)
+		return version == want, fmt.Sprintf("version %d", version), err
+	}
+	adapters, err := client.Adapters(ctx)
+	return want == 0 || slices.Contains(adapters, want), fmt.Sprintf("adapters %v", adapters), err
 }
