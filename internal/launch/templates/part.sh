@@ -31,7 +31,7 @@ part() { # part NAME: its command, in command
       if [ "${#nats[@]}" -gt 1 ]; then command+=(--cluster "$MILEPOST_HOST:6222" --routes "${routes:1}"); fi
       ;;
     serve)
-      command=("$milepost" worker serve -c "$config" "${messenger[@]}" --dir "$MILEPOST_LOCAL/serve-$index" --set "server.host=$MILEPOST_HOST" --set "server.port=$((8000 + index))" --set server.replicas=1)
+      command=("$milepost" worker serve -c "$config" "${messenger[@]}" --name "$(printf 'serve-%.50s-%s' "${MILEPOST_HOST//[^A-Za-z0-9]/-}" "$index")" --dir "$MILEPOST_LOCAL/serve-$index" --set "server.host=$MILEPOST_HOST" --set "server.port=$((8000 + index))" --set server.replicas=1)
       ;;
     trainer)
       command=("$milepost" trainer serve -c "$config" --listen "$MILEPOST_HOST:29600" --nodes {{.TrainerNodes}} --node "$index" --master "$MILEPOST_TRAINER_HOST:29500")
