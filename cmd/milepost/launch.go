@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,6 +77,8 @@ func launchSpec(cfg configs.Run) (launch.Spec, error) {
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "model and tasks.train must be set")
 	case cfg.Probes.Server.Token != "" || strings.Contains(cfg.Probes.Connect.URL, "@"):
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "probes holds a secret (server.token, or one in connect.url), and what is launched has it in files that others read; the parts take it from a file: see docs/launch.md")
+	case secretOf(cfg.Server.Env, cfg.Server.Args) != "":
+		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "%s is a secret by its name, and what is launched has it in files that others read: give it to the servers otherwise, for example in their environment", secretOf(cfg.Server.Env, cfg.Server.Args))
 	case cfg.Probes.Connect.URL != "":
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "probes.connect.url is set; launch starts a messenger of its own: leave it empty")
 	}
@@ -88,6 +91,26 @@ func launchSpec(cfg configs.Run) (launch.Spec, error) {
 		Config: l, Name: cfg.Run.Name, Run: cfg.Run.Dir, Resolved: text, Model: cfg.Model, Files: []string{cfg.Tasks.Train, cfg.Tasks.Validation, cfg.Tasks.Heldout, cfg.Trainer.Reference},
 		Parallel: cfg.Server.TensorParallel, Ranks: cfg.Trainer.Ranks, Docker: cfg.Sandbox.Driver == configs.SandboxDocker && len(cfg.Sandbox.Docker.Hosts) == 0,
 		OwnServers: len(cfg.Server.URLs) > 0, OwnTrainer: cfg.Trainer.Address != "",
-		Drain: max(cfg.Probes.Worker.DrainTimeout, cfg.Workers.Worker.DrainTimeout),
+		Trackers: cfg.Trackers.Any(), Drain: max(cfg.Probes.Worker.DrainTimeout, cfg.Workers.Worker.DrainTimeout, cfg.Serve.DrainTimeout),
 	}, nil
+}
+
+// secretOf names the setting of a server that is a key by its name; "" where none is. A word counts by its end:
+// TOKENIZERS_PARALLELISM and MAX_TOKENS are no keys.
+func secretOf(env map[string]string, args []string) string {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		for word := range strings.SplitSeq(strings.ToUpper(name), "_") {
+			for _, end := range []string{"TOKEN", "KEY", "SECRET", "PASSWORD"} {
+				if strings.HasSuffix(word, end) {
+					return "server.env." + name
+				}
+			}
+		}
+	}
+	for _, a := range args {
+		if name, _, _ := strings.Cut(a, "="); name == "--api-key" {
+			return "--api-key of server.args"
+		}
+	}
+	return ""
 }

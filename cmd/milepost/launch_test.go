@@ -38,6 +38,17 @@ func TestLaunchRecipes(t *testing.T) {
 	}
 }
 
+// TestLaunchDrain: schedulers wait for the slowest of workers and servers; what is no key is no obstacle.
+func TestLaunchDrain(t *testing.T) {
+	cfg, err := configs.Load("quickstart", []string{"model=/m", "tasks.train=/t", "serve.drain_timeout=9m", "server.env={TOKENIZERS_PARALLELISM: false, VLLM_MAX_TOKENS: 5}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec, err := launchSpec(cfg); err != nil || spec.Drain != 9*time.Minute || spec.Notice() != 9*60+30+90 {
+		t.Errorf("drain %v, notice %d s, %v", spec.Drain, spec.Notice(), err)
+	}
+}
+
 func TestLaunchRefuses(t *testing.T) {
 	ready := []string{"--set", "model=/shared/m", "--set", "tasks.train=/shared/t"}
 	for name, c := range map[string]struct {
@@ -45,10 +56,14 @@ func TestLaunchRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		"no target":    {ready, exitUsage, `--target is ""; allowed: local, slurm, kubernetes`},
-		"no model":     {[]string{"--target", "slurm"}, exitUsage, "model and tasks.train must be set"},
-		"a secret":     {append([]string{"--target", "slurm", "--set", "probes.server.token=x"}, ready...), exitUsage, "holds a secret"},
-		"a messenger":  {append([]string{"--target", "slurm", "--set", "probes.connect.url=nats://h:1"}, ready...), exitUsage, "leave it empty"},
+		"no target":      {ready, exitUsage, `--target is ""; allowed: local, slurm, kubernetes`},
+		"no model":       {[]string{"--target", "slurm"}, exitUsage, "model and tasks.train must be set"},
+		"a secret":       {append([]string{"--target", "slurm", "--set", "probes.server.token=x"}, ready...), exitUsage, "holds a secret"},
+		"a messenger":    {append([]string{"--target", "slurm", "--set", "probes.connect.url=nats://h:1"}, ready...), exitUsage, "leave it empty"},
+		"a server's key": {append([]string{"--target", "slurm", "--set", "server.env={TOKENIZERS_PARALLELISM: false, HF_TOKEN: x}"}, ready...), exitUsage, "server.env.HF_TOKEN is a secret"},
+		"an API key":     {append([]string{"--target", "slurm", "--set", "server.args=[--api-key, x]"}, ready...), exitUsage, "--api-key of server.args is a secret"},
+		"trackers": {[]string{"--target", "kubernetes", "--set", "model=/shared/m", "--set", "tasks.train=/shared/t", "--set", "run.dir=/shared/r", "--set", "trackers.wandb.enabled=true"},
+			exitUsage, "trackers are enabled"},
 		"not in there": {append([]string{"--target", "kubernetes"}, ready...), exitUsage, "is not below launch.kubernetes.mount"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")

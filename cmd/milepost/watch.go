@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -141,8 +142,17 @@ func openTrackers(cfg configs.Run, folder *orchestrator.Folder, p *progress) (*t
 // userinfo is what stands before the host of an address: a user, a token or a password.
 var userinfo = regexp.MustCompile(`://[^/@\s,]+@`)
 
-// shownConfig is the resolved configuration as trackers may keep it.
+// shownConfig is the resolved configuration as trackers may keep it: without the messenger's token and without what the
+// servers' environment says, which may be keys.
 func shownConfig(cfg configs.Run) (map[string]any, error) {
+	const hidden = "***"
+	if cfg.Probes.Server.Token != "" {
+		cfg.Probes.Server.Token = hidden
+	}
+	cfg.Server.Env = maps.Clone(cfg.Server.Env) // the run's own stays
+	for name := range cfg.Server.Env {
+		cfg.Server.Env[name] = hidden
+	}
 	text, err := cfg.Marshal()
 	if err != nil {
 		return nil, err

@@ -70,7 +70,8 @@ func TestWatch(t *testing.T) {
 	if err := os.WriteFile(python, []byte(fakeTracker), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := configs.Load("quickstart", []string{"metrics.listen=127.0.0.1:0", "trackers.wandb.enabled=true", "trackers.python=" + python, "probes.connect.url=nats://sesame@example.org:4222"})
+	cfg, err := configs.Load("quickstart", []string{"metrics.listen=127.0.0.1:0", "trackers.wandb.enabled=true", "trackers.python=" + python, "probes.connect.url=nats://sesame@example.org:4222",
+		"probes.server.token=open", "server.env={HF_TOKEN: simsim}"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("closing took %s", took)
 	}
 	hello, err := os.ReadFile(python + ".hello")
-	if err != nil || !strings.Contains(string(hello), `"name":"watched"`) || !strings.Contains(string(hello), "nats://***@example.org") || strings.Contains(string(hello), "sesame") {
+	if err != nil || !strings.Contains(string(hello), `"name":"watched"`) || !strings.Contains(string(hello), "nats://***@example.org") || strings.Contains(string(hello), "sesame") ||
+		!strings.Contains(string(hello), `"token":"***"`) || !strings.Contains(string(hello), `"HF_TOKEN":"***"`) || strings.Contains(string(hello), "simsim") || cfg.Server.Env["HF_TOKEN"] != "simsim" {
 		t.Errorf("the tracker was told %s (%v)", hello, err)
 	}
 	if lines, err := os.ReadFile(python + ".lines"); err != nil || !strings.Contains(string(lines), `"scalars":{"update/loss":0.5},"step":4`) {
