@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -41,6 +42,9 @@ func newPlanCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := flags.load()
 			if err != nil {
+				return err
+			}
+			if err := f.check(); err != nil {
 				return err
 			}
 			in, err := f.input(cfg)
@@ -86,6 +90,19 @@ func (f *planFlags) modelShape(cfg configs.Run) (name string, s modeldir.Shape, 
 	}
 	s, err = modeldir.Preset(name)
 	return name, s, err
+}
+
+// check refuses lengths and times below zero; zero is the default, or nothing.
+func (f *planFlags) check() error {
+	for _, given := range []struct {
+		name  string
+		value float64
+	}{{"context", f.context}, {"sampled", f.sampled}, {"turns", f.turns}, {"probes", f.probes}, {"tool", f.tool.Seconds()}, {"test", f.test.Seconds()}} {
+		if !(given.value >= 0) || math.IsInf(given.value, 0) {
+			return &usageError{fmt.Errorf("--%s is %g; allowed: 0 or more", given.name, given.value)}
+		}
+	}
+	return nil
 }
 
 // accelerator is the GPU to reckon with, nil where none is named.
@@ -139,7 +156,7 @@ func (f *planFlags) input(cfg configs.Run) (plan.Input, error) {
 		Model: name, Shape: shape, GPU: gpu, Nodes: cfg.Launch.TrainerNodes, Replicas: cfg.Launch.Replicas, Context: context, Longest: longest,
 		Trainer: plan.Trainer{
 			Ranks: cfg.Trainer.Ranks * cfg.Launch.TrainerNodes, Share: cfg.Trainer.ContextParallel, BFloat16: cfg.Trainer.DType == "bfloat16", Recompute: cfg.Trainer.Recompute,
-			Tokens: max(cfg.Update.MicroTokens, min(longest, cfg.Server.MaxModelLen)), Steps: optimizerSteps(cfg), Reference: cfg.Trainer.Reference != "" && !(cfg.Trainer.Lora.Enabled && filepath.Clean(cfg.Trainer.Reference) == filepath.Clean(cfg.Model)),
+			Tokens: max(cfg.Update.MicroTokens, min(longest, cfg.Server.MaxModelLen)), Steps: optimizerSteps(cfg), Epochs: cfg.Update.Epochs, Scored: cfg.Trainer.Reference != "", Reference: cfg.Trainer.Reference != "" && !(cfg.Trainer.Lora.Enabled && filepath.Clean(cfg.Trainer.Reference) == filepath.Clean(cfg.Model)),
 		},
 		Server: plan.Server{Parallel: cfg.Server.TensorParallel, Size: size, MaxModelLen: cfg.Server.MaxModelLen, Utilization: utilization(cfg.Server.Args)},
 		Work:   f.workload(cfg, longest),

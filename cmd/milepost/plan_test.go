@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/internal/plan"
 )
 
@@ -20,6 +22,27 @@ func TestPlanRecipes(t *testing.T) {
 	}
 }
 
+// TestPlanHeaderOfRFT: the commands at the top of nebius_rft are ones that the program and its configuration take.
+func TestPlanHeaderOfRFT(t *testing.T) {
+	text, err := os.ReadFile("../../configs/nebius_rft.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		if command, ok := strings.CutPrefix(line, "#   milepost "); ok {
+			found++
+			understood(t, strings.Fields(strings.ReplaceAll(command, " --node I ", " --node 15 ")))
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d commands", found)
+	}
+	if _, err := configs.Load("nebius_rft", []string{"trainer.address=h:29600", "trainer.ranks=1"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPlanSaysWhatDoesNotFit(t *testing.T) {
 	code, out, errs := milepostRun(t, "plan", "-c", "nebius_stage2", "--set", "yarn.factor=1", "--set", "trainer.context_parallel=0")
 	if code != exitFailed || !strings.Contains(errs, "things do not fit") {
@@ -30,7 +53,9 @@ func TestPlanSaysWhatDoesNotFit(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	for _, wrong := range [][]string{{"-c", "nebius_stage1", "--gpu", "tpu"}, {"-c", "quickstart", "--gpu-memory", "8"}, {"-c", "quickstart"}} {
+	for _, wrong := range [][]string{{"-c", "nebius_stage1", "--gpu", "tpu"}, {"-c", "quickstart", "--gpu-memory", "8"}, {"-c", "quickstart"},
+		{"-c", "nebius_stage1", "--context", "-1"}, {"-c", "nebius_stage1", "--sampled", "-1"}, {"-c", "nebius_stage1", "--turns", "NaN"},
+		{"-c", "nebius_stage1", "--probes", "-1"}, {"-c", "nebius_stage1", "--tool", "-1s"}, {"-c", "nebius_stage1", "--test", "-1s"}} {
 		if code, _, errs := milepostRun(t, append([]string{"plan"}, wrong...)...); code != exitUsage {
 			t.Errorf("%v: code %d, %s", wrong, code, errs)
 		}

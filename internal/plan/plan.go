@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/milepost-rl/milepost/internal/modeldir"
 )
@@ -86,7 +87,7 @@ func Make(in Input) Result {
 func (r *Result) check(in Input) {
 	if in.Server.MaxModelLen > in.Context {
 		r.Problems = append(r.Problems, Problem{fmt.Sprintf("server.max_model_len is %d and the model's context %d", in.Server.MaxModelLen, in.Context),
-			[]string{fmt.Sprintf("server.max_model_len: %d", in.Context), fmt.Sprintf("yarn: {factor: %.3g, original: %d}", float64(in.Server.MaxModelLen)/float64(in.Context), in.Context)}})
+			[]string{fmt.Sprintf("server.max_model_len: %d", in.Context), fmt.Sprintf("yarn: {factor: %g, original: %d}", math.Ceil(100*float64(in.Server.MaxModelLen)/float64(in.Context))/100, in.Context)}})
 	}
 	if in.Longest > in.Server.MaxModelLen {
 		r.Problems = append(r.Problems, Problem{fmt.Sprintf("rollout.max_context is %d and server.max_model_len %d", in.Longest, in.Server.MaxModelLen),

@@ -75,6 +75,39 @@ func TestSuggestionsFit(t *testing.T) {
 	}
 }
 
+// TestEveryEpochCosts: each epoch is trained and moved anew, what scores beside happens once.
+func TestEveryEpochCosts(t *testing.T) {
+	plain := input(t, "qwen3-8b", "h100-80g")
+	plain.GPU.Link = 1 // so slow that moving weights is the time
+	base := Make(plain)
+	for name, c := range map[string]struct {
+		change       func(*Trainer)
+		flops, moved float64 // in forward passes, in copies of the weights
+	}{
+		"one epoch":    {func(t *Trainer) { t.Epochs = 1 }, 4, 3},
+		"three epochs": {func(t *Trainer) { t.Epochs, t.Steps = 3, 3 }, 13, 10},
+		"all":          {func(t *Trainer) { t.Epochs, t.Steps, t.Scored, t.Recompute = 2, 4, true, false }, 8, 8},
+	} {
+		in := plain
+		c.change(&in.Trainer)
+		r := Make(in)
+		if len(r.Stages) != 4 {
+			t.Errorf("%s: %+v", name, r.Problems)
+		} else if got, moved := 4*r.FLOPs/base.FLOPs, 3*r.Stages[2].Seconds/base.Stages[2].Seconds; math.Abs(got-c.flops) > 1e-9 || math.Abs(moved-c.moved) > 1e-9 {
+			t.Errorf("%s: %g forward passes and %g copies moved, want %g and %g", name, got, moved, c.flops, c.moved)
+		}
+	}
+}
+
+// TestYarnRoundsUp: the factor that is advised reaches max_model_len.
+func TestYarnRoundsUp(t *testing.T) {
+	in := input(t, "qwen2.5-72b", "h200-141g")
+	in.Server.MaxModelLen = 131400
+	if got := Make(in).Problems[0].Try[1]; got != "yarn: {factor: 4.02, original: 32768}" {
+		t.Error(got)
+	}
+}
+
 func TestContexts(t *testing.T) {
 	in := input(t, "qwen2.5-72b", "h200-141g")
 	in.Server.MaxModelLen, in.Longest, in.Server.Parallel = 131072, 140000, 3

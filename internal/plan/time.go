@@ -70,18 +70,29 @@ func rollouts(in Input, held Serving) Stage {
 }
 
 // updateFLOPs is the arithmetic of an update: 6 operations a parameter and token (Kaplan et al., arXiv 2001.08361) and
-// causal attention's 6 * layers * width of queries * context, a third more where activations are computed again, and one
-// forward pass more where the update makes several steps.
+// causal attention's 6 * layers * width of queries * context, for each epoch, a third more where activations are computed
+// again; once, a forward pass more where the update makes several steps, and one where a reference scores.
 func updateFLOPs(s modeldir.Shape, t Trainer, w Workload) float64 {
 	forward := 2*float64(s.Active()) + 2*float64(s.FullAttention*s.Heads*s.HeadDim)*w.Context
-	passes := 3.0
+	each := 3.0
 	if t.Recompute {
-		passes++
+		each++
 	}
+	return (t.epochs()*each + t.scorings()) * forward * w.Context * float64(w.Episodes)
+}
+
+func (t Trainer) epochs() float64 { return float64(max(1, t.Epochs)) }
+
+// scorings are the forward passes over an update's episodes that train nothing.
+func (t Trainer) scorings() float64 {
+	n := 0.0
 	if t.Steps > 1 {
-		passes++
+		n++
 	}
-	return passes * forward * w.Context * float64(w.Episodes)
+	if t.Scored {
+		n++
+	}
+	return n
 }
 
 func update(in Input, nodes int) Stage {
@@ -93,9 +104,9 @@ func update(in Input, nodes int) Stage {
 		link = math.Min(link, network)
 	}
 	passes := math.Ceil(in.Work.Context * float64(in.Work.Episodes) * float64(max(1, t.Share)) / (n * float64(t.Tokens)))
-	moved := passes * 3 * 4 * float64(in.Shape.Parameters()) * (1 - 1/n) // gathered twice, gradients scattered once, float32
+	moved := passes * (3*t.epochs() + t.scorings()) * 4 * float64(in.Shape.Parameters()) * (1 - 1/n) // gathered twice, gradients scattered once, float32; to score, gathered once
 	out := Stage{Name: "update", Seconds: math.Max(compute, moved/link)}
-	out.Why = fmt.Sprintf("%.3g operations on %d GPUs, %.0f passes a rank", flops, int(n), passes)
+	out.Why = fmt.Sprintf("%.3g operations on %d GPUs, %.0f passes a rank", flops, int(n), passes*t.epochs())
 	if moved/link > compute {
 		out.Why += "; moving weights between ranks takes longer than the arithmetic: larger micro_tokens, fewer ranks"
 	}

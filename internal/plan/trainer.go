@@ -10,7 +10,9 @@ type Trainer struct {
 	Recompute bool // activation checkpointing
 	Tokens    int  // of the longest row: micro_tokens, or the longest episode where that is more
 	Steps     int  // optimizer steps an update; several need a copy to go back to
-	Reference bool // a model for the KL, beside the trained one
+	Epochs    int  // passes over an update's episodes; 0 = 1
+	Scored    bool // a reference scores every token for the KL: a model of its own, or the trained one without its adapter
+	Reference bool // that reference is a model of its own, beside the trained one
 	Adapter   int  // rank of the LoRA adapter that is trained instead of the model (on every linear layer); 0 = none
 }
 
