@@ -93,7 +93,10 @@ def start() -> Ranks:
     """Joins the process group that torchrun describes in the environment; alone where it describes none."""
     world = int(os.environ.get("WORLD_SIZE") or 1)
     if world == 1:
-        return Ranks(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        # With its index, which torch.cuda.set_device asks for.
+        return Ranks(
+            device=torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        )
     if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
         raise invalid(f"WORLD_SIZE is {world} without RANK and MASTER_ADDR; allowed: the environment that torchrun sets")
     device = torch.device("cpu")

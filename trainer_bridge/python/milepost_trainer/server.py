@@ -102,6 +102,8 @@ class Service(rpc.TrainerServicer):
         """Queues work for the worker thread; it is skipped where the caller has gone before its turn."""
 
         def run():
+            if self.broken:  # a collective would wait for ranks that are elsewhere
+                raise TrainerError("unavailable", "the ranks may disagree; the trainer is ending")
             if not context.is_active():
                 raise TrainerError("canceled", "the caller left before its turn")
             self.busy = (op, time.monotonic())
