@@ -11,6 +11,9 @@ import (
 func (c Run) checkLora() error {
 	const op = "configs: validate"
 	if c.Weights.Method != weights.MethodLora {
+		if c.Trainer.Lora.Enabled && c.Server.DType != "float32" {
+			return milepost.E(op, milepost.KindInvalid, "trainer.lora.enabled is true, weights.method %s and server.dtype %s, in which a merged model rounds a young adapter away; allowed: weights.method lora, or server.dtype float32", c.Weights.Method, c.Server.DType)
+		}
 		return nil
 	}
 	versions := c.Schedule.Async.MaxStaleness + 2 // that may have requests under way: those that train, and the one whose canary sings

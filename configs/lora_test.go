@@ -14,6 +14,7 @@ func TestLora(t *testing.T) {
 		"served, not trained": {"weights:\n  method: lora\n", "weights.method is lora and trainer.lora.enabled false; allowed: true, or weights.method disk or transfer"},
 		"too few at once": {"weights:\n  method: lora\ntrainer:\n  lora:\n    enabled: true\nschedule:\n  mode: async\nserver:\n  lora:\n    max_loras: 5\n",
 			"server.lora.max_loras is 5; weights.method lora needs at least 6 with schedule.mode async"},
+		"rounded away":    {"trainer:\n  lora:\n    enabled: true\nserver:\n  dtype: bfloat16\nweights:\n  canary:\n    dtype: bfloat16\n", "weights.method disk and server.dtype bfloat16, in which a merged model rounds a young adapter away"},
 		"too high a rank": {"weights:\n  method: lora\ntrainer:\n  lora:\n    enabled: true\n    rank: 600\n", "trainer.lora.rank must be at most 512"},
 		"no rank":         {"trainer:\n  lora:\n    rank: 0\n", "lora.rank is 0; allowed: 1 or more"},
 		"less memory":     {"server:\n  lora:\n    max_cpu_loras: 2\n", "lora.max_loras is 6 and lora.max_cpu_loras 2"},
