@@ -249,6 +249,8 @@ class Folder:
                     yield entry(f, name)
         except (SafetensorError, KeyError) as e:
             raise TrainerError("corrupt", f"{file} cannot be read: {e}") from e
+        except OSError as e:  # no other rank waits in a collective for it: an ordinary failure
+            raise TrainerError("unavailable", f"{file} cannot be read: {e}") from e
 
 
 def _header(f, name: str) -> tuple[str, torch.dtype, list[int]]:

@@ -208,6 +208,16 @@ def test_what_is_refused(tiny, tmp_path, model_dir):
     assert e.value.kind == "corrupt"
 
 
+def test_a_file_that_goes_is_an_ordinary_failure(tmp_path):
+    gone = tmp_path / "model.safetensors"
+    gone.write_bytes(b"")
+    folder = transfer.Folder(str(tmp_path))
+    gone.unlink()
+    with pytest.raises(TrainerError, match="cannot be read") as e:
+        list(folder.tensors(torch.device("cpu")))
+    assert e.value.kind == "unavailable"
+
+
 def test_ranks_gather_what_the_first_sends(tmp_path, model_dir):
     init = {"path": model_dir, "reference": "", "dtype": "float32", "seed": 5}
     _, got = launch(2, [["init", init], ["sent", {"path": str(tmp_path / "v1")}]], tmp_path / "w")["results"]
