@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/internal/vllm/vllmtest"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
@@ -30,10 +30,7 @@ func TestE2ERoutingReplay(t *testing.T) {
 	}
 	write := func(out string, more ...string) {
 		t.Helper()
-		args := append([]string{"../../internal/vllm/testdata/tiny_model.py", out, "--experts", "qwen3_moe"}, more...)
-		if text, err := exec.Command(filepath.Join(environment, "bin", "python"), args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
+		vllmtest.TinyModel(t, filepath.Join(environment, "bin", "python"), out, append([]string{"--experts", "qwen3_moe"}, more...)...)
 	}
 	rounded := model + "-bfloat16" // the same weights, rounded: as far off as a trainer of another precision
 	write(model)

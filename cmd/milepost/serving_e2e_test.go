@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -16,6 +12,7 @@ import (
 	"time"
 
 	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/internal/vllm/vllmtest"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
 	"github.com/milepost-rl/milepost/shadow"
@@ -83,7 +80,7 @@ type e2eReplicas struct {
 	*serving
 	t      *testing.T
 	models []string // of the versions
-	scorer *e2eScorer
+	scorer *vllmtest.Scorer
 	nats   string
 }
 
@@ -96,9 +93,7 @@ func startE2EReplicas(t *testing.T) *e2eReplicas {
 	e := &e2eReplicas{t: t}
 	for i, nudge := range []string{"0", "1e-3", "2e-3"} {
 		e.models = append(e.models, filepath.Join(dir, fmt.Sprintf("v%d", i)))
-		if out, err := exec.Command(python, "../../internal/vllm/testdata/tiny_model.py", e.models[i], "0", "--nudge", nudge).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		vllmtest.TinyModel(t, python, e.models[i], "0", "--nudge", nudge)
 	}
 	cfg := configs.Default()
 	cfg.Server.MaxModelLen = 2048
@@ -113,13 +108,13 @@ func startE2EReplicas(t *testing.T) *e2eReplicas {
 			t.Error(err)
 		}
 	})
-	e.scorer = newE2EScorer(t, python)
+	e.scorer = vllmtest.StartScorer(t, python)
 	e.messenger()
 	vocab, err := weights.Vocab(e.models[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.waitReady(t.Context()), e.usePusher(t.Context(), e.scorer, vocab)); err != nil {
+	if err := errors.Join(e.waitReady(t.Context()), e.usePusher(t.Context(), e2eTrainer{Scorer: e.scorer}, vocab)); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -148,7 +143,7 @@ func (e *e2eReplicas) messenger() {
 
 func (e *e2eReplicas) push(version int32) {
 	e.t.Helper()
-	e.scorer.load(e.models[version])
+	e.scorer.Hold(e.models[version])
 	figures, err := e.Push(e.t.Context(), version, e.models[version])
 	if err != nil {
 		e.t.Fatal(err)
@@ -249,52 +244,8 @@ func (b *e2eBatch) keeps(finished [][]int32) {
 	}
 }
 
-// e2eScorer is the trainer's side: a transformers forward pass in a process of its own.
-type e2eScorer struct {
+// e2eTrainer judges pushes, and sends nothing.
+type e2eTrainer struct {
 	weights.Sender
-	mu  sync.Mutex
-	in  *json.Encoder
-	out *bufio.Reader
-	dir string
-}
-
-func newE2EScorer(t *testing.T, python string) *e2eScorer {
-	cmd := exec.Command(python, "../../internal/vllm/testdata/score.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-	return &e2eScorer{in: json.NewEncoder(in), out: bufio.NewReaderSize(out, 1<<20)}
-}
-
-func (s *e2eScorer) load(dir string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dir = dir
-}
-
-// Score implements weights.Scorer.
-func (s *e2eScorer) Score(_ context.Context, sequences [][]int32) ([][]float32, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.in.Encode(map[string]any{"dir": s.dir, "sequences": sequences}); err != nil {
-		return nil, err
-	}
-	line, err := s.out.ReadBytes('\n')
-	if err != nil {
-		return nil, err
-	}
-	var out struct {
-		Logprobs [][]float32 `json:"logprobs"`
-	}
-	return out.Logprobs, json.Unmarshal(line, &out)
+	*vllmtest.Scorer
 }

@@ -18,7 +18,7 @@ var allowed = map[string][]string{
 	"env/...":            {"env/..."},
 	"rollout/...":        {"rollout/...", "env/...", "internal/vllm", "internal/messages"},
 	"shadow/...":         {"shadow/...", "env/...", "internal/messages"},
-	"internal/vllm":      {},
+	"internal/vllm/...":  {"internal/vllm/..."},
 	"internal/messages":  {"env/..."},
 	"internal/checks":    {},
 	"internal/confdoc":   {},

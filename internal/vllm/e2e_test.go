@@ -1,7 +1,6 @@
 package vllm_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -22,6 +21,7 @@ import (
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/modeldir"
 	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/internal/vllm/vllmtest"
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
@@ -41,7 +41,7 @@ type e2e struct {
 	pool    *policy.Pool
 	models  [2]string // of different seeds
 	nudged  string    // models[0] after what could be one small optimiser step
-	scorer  *scorer
+	scorer  *vllmtest.Scorer
 }
 
 // cacheSize: what a token holds in the cache, as the shape of the model says, is what the server found at its start.
@@ -87,14 +87,14 @@ func start(t *testing.T) *e2e {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	e := &e2e{ctx: ctx}
-	server, trainer := environment(t, "server"), environment(t, "trainer")
+	server, python := environment(t, "server"), filepath.Join(environment(t, "trainer"), "bin", "python")
 	dir := t.TempDir()
 	for i := range e.models {
 		e.models[i] = filepath.Join(dir, fmt.Sprintf("model%d", i))
-		run(t, filepath.Join(trainer, "bin", "python"), "testdata/tiny_model.py", e.models[i], fmt.Sprint(i))
+		vllmtest.TinyModel(t, python, e.models[i], fmt.Sprint(i))
 	}
 	e.nudged = filepath.Join(dir, "nudged")
-	run(t, filepath.Join(trainer, "bin", "python"), "testdata/tiny_model.py", e.nudged, "0", "--nudge", "1e-4")
+	vllmtest.TinyModel(t, python, e.nudged, "0", "--nudge", "1e-4")
 	e.cfg = vllm.DefaultServerConfig()
 	e.cfg.Model, e.cfg.MaxModelLen = e.models[0], 2048
 	var err error
@@ -108,7 +108,7 @@ func start(t *testing.T) *e2e {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.process.Stop(context.Background()) })
-	e.scorer = newScorer(t, trainer)
+	e.scorer = vllmtest.StartScorer(t, python)
 	if err := e.process.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -130,64 +130,6 @@ func environment(t *testing.T, name string) string {
 		t.Fatalf("install %s: %v", name, err)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-func run(t *testing.T, argv ...string) {
-	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", argv, err, out)
-	}
-}
-
-// scorer is the trainer's side: a transformers forward pass in a process of its own.
-type scorer struct {
-	mu  sync.Mutex
-	in  io.Writer
-	out *bufio.Reader
-	dir string
-}
-
-func newScorer(t *testing.T, trainer string) *scorer {
-	cmd := exec.Command(filepath.Join(trainer, "bin", "python"), "testdata/score.py")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	return &scorer{in: in, out: bufio.NewReaderSize(out, 1<<20)}
-}
-
-func (s *scorer) at(dir string, sequences [][]int32, temperature float64) ([][]float32, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	line, err := json.Marshal(map[string]any{"dir": dir, "sequences": sequences, "temperature": temperature})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.in.Write(append(line, '\n')); err != nil {
-		return nil, err
-	}
-	answer, err := s.out.ReadBytes('\n')
-	if err != nil {
-		return nil, err
-	}
-	var out struct {
-		Logprobs [][]float32 `json:"logprobs"`
-	}
-	return out.Logprobs, json.Unmarshal(answer, &out)
-}
-
-// Score implements weights.Scorer with the model in dir.
-func (s *scorer) Score(_ context.Context, sequences [][]int32) ([][]float32, error) {
-	out, err := s.at(s.dir, sequences, 1)
-	return out, err
 }
 
 func (e *e2e) portInUse(t *testing.T) {
@@ -257,7 +199,7 @@ func (e *e2e) converse(t *testing.T, m *policy.TokenModel, o rollout.Opening, tu
 
 // gap is the mean |logprob gap| of the sampled tokens that keep says.
 func (e *e2e) gap(t *testing.T, dir string, s milepost.Sample, temperature float64, keep func(i int) bool) float64 {
-	scores, err := e.scorer.at(dir, [][]int32{s.Tokens}, temperature)
+	scores, err := e.scorer.At(dir, [][]int32{s.Tokens}, temperature)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +327,7 @@ func (e *e2e) push(t *testing.T, version int32, dir string, http *http.Client) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.scorer.dir = dir
+	e.scorer.Hold(dir)
 	return p.Push(e.ctx, version, dir, e.cfg.Addresses())
 }
 

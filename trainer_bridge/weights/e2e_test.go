@@ -20,6 +20,7 @@ import (
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/vllm"
+	"github.com/milepost-rl/milepost/internal/vllm/vllmtest"
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
@@ -66,9 +67,7 @@ func start(t *testing.T, change func(*vllm.ServerConfig)) *e2e {
 	python := filepath.Join(environment(t, "trainer"), "bin", "python")
 	for i := range e.models {
 		e.models[i] = filepath.Join(e.dir, fmt.Sprintf("model%d", i))
-		if out, err := exec.Command(python, "../../internal/vllm/testdata/tiny_model.py", e.models[i], fmt.Sprint(i)).CombinedOutput(); err != nil {
-			t.Fatalf("make a model: %v\n%s", err, out)
-		}
+		vllmtest.TinyModel(t, python, e.models[i], fmt.Sprint(i))
 	}
 	path, err := trainerbridge.PythonPath()
 	if err != nil {
