@@ -27,12 +27,9 @@ const identityFiles = "vllm-*.json"
 // started for such a model and with such settings is taken over at its port, any other is ended first.
 func (s *serving) startReplicas(ctx context.Context, server vllm.ServerConfig) error {
 	environment := ""
-	if len(server.Command) == 0 && server.Replicas > 0 {
+	if server.Replicas > 0 {
 		var err error
-		if environment, err = trainerbridge.Environment(trainerbridge.EnvServer); err != nil {
-			return err
-		}
-		if server.Plugins, err = trainerbridge.PythonPath(); err != nil { // the CPU build needs it for mixtures of experts
+		if environment, err = pinnedServer(&server); err != nil {
 			return err
 		}
 	}
@@ -66,6 +63,27 @@ func (s *serving) startReplicas(ctx context.Context, server vllm.ServerConfig) e
 	return nil
 }
 
+// pinnedServer is the pinned environment that servers without a command of their own start from, with Milepost's plugin for
+// them: the gloo end of a transfer, and what the CPU build lacks for mixtures of experts. "" where they have a command.
+func pinnedServer(server *vllm.ServerConfig) (environment string, err error) {
+	if len(server.Command) > 0 {
+		return "", nil
+	}
+	if server.Plugins, err = trainerbridge.PythonPath(); err != nil {
+		return "", err
+	}
+	return trainerbridge.Environment(trainerbridge.EnvServer)
+}
+
+// reapServer ends the server that a start before this one left behind, where there is one.
+func reapServer(ctx context.Context, old *serverIdentity) error {
+	if old == nil {
+		return nil
+	}
+	_, err := supervise.Reap(ctx, []supervise.Identity{old.Identity}, reapGrace)
+	return err
+}
+
 // service prepares the process of a replica.
 func (s *serving) service(ctx context.Context, r *replica, server vllm.ServerConfig, environment string) (*supervise.Service, error) {
 	serves, err := servesWhat(server, environment)
@@ -77,10 +95,8 @@ func (s *serving) service(ctx context.Context, r *replica, server vllm.ServerCon
 	if adopt {
 		server.Port = old.Port
 	} else {
-		if old != nil {
-			if _, err := supervise.Reap(ctx, []supervise.Identity{old.Identity}, reapGrace); err != nil {
-				return nil, err
-			}
+		if err := reapServer(ctx, old); err != nil {
+			return nil, err
 		}
 		if server, err = server.WithPort(); err != nil {
 			return nil, err
@@ -112,10 +128,8 @@ func (s *serving) reapOthers(ctx context.Context) error {
 		if slices.ContainsFunc(s.replicas, func(r *replica) bool { return s.identityFile(r) == file }) {
 			continue
 		}
-		if old := readIdentity(file); old != nil {
-			if _, err := supervise.Reap(ctx, []supervise.Identity{old.Identity}, reapGrace); err != nil {
-				return err
-			}
+		if err := reapServer(ctx, readIdentity(file)); err != nil {
+			return err
 		}
 		if err := os.Remove(file); err != nil {
 			return milepost.Wrap("start server", milepost.KindUnavailable, err)

@@ -17,7 +17,6 @@ import (
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	"github.com/milepost-rl/milepost/rollout/servers"
 	"github.com/milepost-rl/milepost/shadow"
-	trainerbridge "github.com/milepost-rl/milepost/trainer_bridge"
 )
 
 // serveFlags are the flags of worker serve.
@@ -157,12 +156,9 @@ func beside(ctx context.Context, cancel context.CancelCauseFunc, own *supervise.
 
 // service prepares the server of this machine and says at which address the run finds it.
 func (f *serveFlags) service(ctx context.Context, server vllm.ServerConfig, say func(string)) (*supervise.Service, string, error) {
-	environment := ""
-	var err error
-	if len(server.Command) == 0 {
-		if environment, err = trainerbridge.Environment(trainerbridge.EnvServer); err != nil {
-			return nil, "", err
-		}
+	environment, err := pinnedServer(&server)
+	if err != nil {
+		return nil, "", err
 	}
 	if server, err = server.WithPort(); err != nil {
 		return nil, "", err
@@ -171,10 +167,8 @@ func (f *serveFlags) service(ctx context.Context, server vllm.ServerConfig, say 
 		return nil, "", milepost.Wrap("worker serve", milepost.KindUnavailable, err)
 	}
 	identity := filepath.Join(f.dir, "vllm.json")
-	if old := readIdentity(identity); old != nil {
-		if _, err := supervise.Reap(ctx, []supervise.Identity{old.Identity}, reapGrace); err != nil {
-			return nil, "", err
-		}
+	if err := reapServer(ctx, readIdentity(identity)); err != nil {
+		return nil, "", err
 	}
 	spec, err := supervise.VLLM("vllm", server, environment, filepath.Join(f.dir, "vllm.log"))
 	if err != nil {
