@@ -2,8 +2,6 @@ package shadow
 
 import (
 	"context"
-	"crypto/rand"
-	"os"
 	"sync"
 	"time"
 
@@ -90,13 +88,11 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	info, err := messages.Self(cfg.Name, cfg.Slots)
 	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+		return nil, err
 	}
-	if cfg.Name == "" {
-		cfg.Name = messages.SafeToken(host) + "-" + rand.Text()[:8]
-	}
+	cfg.Name = info.Name
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
@@ -104,7 +100,7 @@ func NewWorker(ctx context.Context, nc *nats.Conn, cfg WorkerConfig, runner Test
 	w := &Worker{cfg: cfg, nc: nc, js: js, runner: runner, blobs: blobs, onErr: func(error) {}, wake: make(chan struct{}, cfg.Slots),
 		version: wireVersion, room: semaphore.NewWeighted(int64(cfg.Slots)), gate: semaphore.NewWeighted(1),
 		careful: time.Now().Add(carefulFor), tasks: map[string]*milepost.Task{},
-		info: WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()}}
+		info: info}
 	w.bases = &messages.BaseFetcher{NC: nc, Prefix: cfg.Streams.Prefix, Store: func(context.Context) (jetstream.ObjectStore, error) { return w.objects(), nil }}
 	for _, f := range options {
 		f(w)

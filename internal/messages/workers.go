@@ -2,6 +2,8 @@ package messages
 
 import (
 	"context"
+	"crypto/rand"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +27,19 @@ type WorkerInfo struct {
 	Failing int       `json:"failing,omitempty"` // failures of its own since its last success
 	Started time.Time `json:"started"`
 	Drains  bool      `json:"drains,omitempty"` // stopping: takes nothing new
+}
+
+// Self is what a worker that starts now says of itself; its name, where it was given none, is its host's with a random part.
+// Wire is the caller's to fill in. Errors: KindUnavailable where the host has no name.
+func Self(name string, slots int) (WorkerInfo, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return WorkerInfo{}, milepost.Wrap("messages: name worker", milepost.KindUnavailable, err)
+	}
+	if name == "" {
+		name = SafeToken(host) + "-" + rand.Text()[:8]
+	}
+	return WorkerInfo{Name: name, Host: host, Slots: slots, Started: time.Now()}, nil
 }
 
 // ListWorkers listens to the heartbeats on a subject for wait, which should be a few of them, and returns the workers heard, by

@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"crypto/rand"
-	"os"
 	"sync"
 	"time"
 
@@ -70,17 +68,14 @@ type known struct {
 
 // NewWorker prepares a worker. Errors: KindInvalid, KindUnavailable.
 func NewWorker(cfg WorkerConfig, deps WorkerDeps) (*Worker, error) {
-	const op = "remote: new worker"
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	info, err := messages.Self(cfg.Name, cfg.Slots)
 	if err != nil {
-		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
+		return nil, err
 	}
-	if cfg.Name == "" {
-		cfg.Name = messages.SafeToken(host) + "-" + rand.Text()[:8]
-	}
+	cfg.Name = info.Name
 	if deps.Warn == nil {
 		deps.Warn = func(error) {}
 	}
@@ -90,8 +85,7 @@ func NewWorker(cfg WorkerConfig, deps WorkerDeps) (*Worker, error) {
 	}
 	return &Worker{cfg: cfg, deps: deps, subj: subjects(deps.Prefix), nc: deps.NC, depot: depot, wake: make(chan struct{}, cfg.Slots), version: wireVersion,
 		bases: &messages.BaseFetcher{NC: deps.NC, Prefix: deps.Prefix, Store: depot.Store, Bases: deps.Bases},
-		info:  WorkerInfo{Name: cfg.Name, Host: host, Slots: cfg.Slots, Started: time.Now()},
-		runs:  map[string]*known{}, held: map[address]*holding{}, foreign: map[string]int{}}, nil
+		info:  info, runs: map[string]*known{}, held: map[address]*holding{}, foreign: map[string]int{}}, nil
 }
 
 // Name is the worker's name in results and heartbeats.

@@ -2,9 +2,7 @@ package servers
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -51,15 +49,12 @@ func NewWorker(cfg Config, deps WorkerDeps) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
+	info, err := messages.Self(cfg.Name, 1)
 	if err != nil {
-		return nil, milepost.Wrap("servers: new worker", milepost.KindUnavailable, err)
+		return nil, err
 	}
-	if cfg.Name == "" {
-		cfg.Name = messages.SafeToken(host) + "-" + rand.Text()[:8]
-	}
-	return &Worker{cfg: cfg, deps: deps, subj: subjects(deps.Prefix), refused: map[string]string{}, failed: make(chan error, 1),
-		info: messages.WorkerInfo{Name: cfg.Name, Host: host, Wire: wireVersion, Slots: 1, Started: time.Now()}}, nil
+	cfg.Name, info.Wire = info.Name, wireVersion
+	return &Worker{cfg: cfg, deps: deps, subj: subjects(deps.Prefix), refused: map[string]string{}, failed: make(chan error, 1), info: info}, nil
 }
 
 // Name is the server's name.
