@@ -91,7 +91,7 @@ func (l *metricsLog) append(line MetricsLine) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := appendLine(l.folder.Path("metrics.jsonl"), b); err != nil {
+	if err := AppendLine(l.folder.Path("metrics.jsonl"), b); err != nil {
 		return milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	if l.told != nil {
@@ -144,8 +144,8 @@ func (r *Runner) recordMetrics(update int, part Part, values map[string]float64)
 	return r.metrics.append(MetricsLine{Update: update, Part: part, Active: r.active0 + r.deps.Now().Sub(r.started).Seconds(), Values: values})
 }
 
-// appendLine appends a line to a file. What a crash or a full disk left of the last one stays a line of its own.
-func appendLine(path string, line []byte) error {
+// AppendLine appends a line to a file. What a crash or a full disk left of the last one stays a line of its own.
+func AppendLine(path string, line []byte) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return err

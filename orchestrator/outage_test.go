@@ -116,7 +116,7 @@ func TestMetricsAfterATornLine(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"update":1,"values":{"a":1}}`+"\n"+`{"update":999999999,"values":{}}`+"\n"+`{"update":2,"val`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := appendLine(path, []byte(`{"update":2,"values":{"a":2}}`)); err != nil {
+	if err := AppendLine(path, []byte(`{"update":2,"values":{"a":2}}`)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := f.Metrics()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,13 +27,9 @@ type serverIdentity struct {
 // shape and the tokenizer, not the weights, which are pushed.
 func servesWhat(server vllm.ServerConfig, environment string) (string, error) {
 	const op = "identify server"
-	h := sha256.New()
-	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
-		b, err := os.ReadFile(filepath.Join(server.Model, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-		_, _ = h.Write(append(b, 0)) // a hash takes everything
+	h, err := hashOf(server.Model, "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+	if err != nil {
+		return "", milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	server.Model, server.Port = "", 0
 	b, err := json.Marshal([]any{server.Host, server.Argv(environment), server.Environ()})
@@ -43,17 +40,26 @@ func servesWhat(server vllm.ServerConfig, environment string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:12]), nil
 }
 
+// hashOf begins a hash with files of a directory; one that is missing counts as empty.
+func hashOf(dir string, names ...string) (hash.Hash, error) {
+	h := sha256.New()
+	for _, name := range names {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		_, _ = h.Write(append(b, 0)) // a hash takes everything
+	}
+	return h, nil
+}
+
 // modelShape stands for what models have in common whose weights can take each other's place, tokenizer and chat template
 // included, and returns the size of the vocabulary. Unlike servesWhat it does not mind how the files were written.
 func modelShape(dir string) (shape string, vocab int, err error) {
 	const op = "identify model"
-	h := sha256.New()
-	for _, name := range []string{"tokenizer.json", "chat_template.jinja"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", 0, milepost.Wrap(op, milepost.KindUnavailable, err)
-		}
-		_, _ = h.Write(append(b, 0)) // a hash takes everything
+	h, err := hashOf(dir, "tokenizer.json", "chat_template.jinja")
+	if err != nil {
+		return "", 0, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
 	var config map[string]any
 	b, err := os.ReadFile(filepath.Join(dir, "config.json"))

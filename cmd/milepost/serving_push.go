@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
+	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/rollout/policy"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
@@ -175,23 +175,14 @@ func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report,
 func (s *serving) record(report weights.Report) {
 	line, err := json.Marshal(report)
 	if err == nil {
-		err = appendLine(filepath.Join(s.dir, "pushes.jsonl"), line)
+		err = os.MkdirAll(s.dir, 0o755)
+	}
+	if err == nil {
+		err = orchestrator.AppendLine(filepath.Join(s.dir, "pushes.jsonl"), line)
 	}
 	if err != nil {
 		s.say(fmt.Sprintf("the figures of the push of v%d could not be stored: %v", report.Version, err))
 	}
-}
-
-func appendLine(path string, line []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
 }
 
 // bring pushes to a replica that came up until it has what is current, which may change meanwhile.
