@@ -174,8 +174,9 @@ class Pass:
     tells: bool  # its figures count: of the ranks that share a row, one's do
 
 
-def passes(policy: Policy, ids, wanted, members: list[int], limit: int, group: Ranks, routes=None) -> list[Pass]:
-    """This rank's rows of the members, at most `limit` tokens each; ids, wanted and routes as pack.build's.
+def passes(policy: Policy, ids, wanted, members: list[int], limit: int, group: Ranks, routes=None) -> Iterator[Pass]:
+    """This rank's rows of the members, at most `limit` tokens each, on its device when their turn comes; ids, wanted and
+    routes as pack.build's.
 
     Ranks make equally many passes, since every pass is a collective: one with fewer rows repeats a short sequence that
     does not count. Ranks of a context have the same rows.
@@ -191,7 +192,7 @@ def passes(policy: Policy, ids, wanted, members: list[int], limit: int, group: R
     if short:
         filler = pack.build(ids, wanted, [min(members, key=lambda i: (len(ids[i]), i))], routes)
         out += [Pass(filler, False, False)] * short
-    return [dataclasses.replace(p, row=p.row.to(group.device)) for p in out]
+    return (dataclasses.replace(p, row=p.row.to(group.device)) for p in out)
 
 
 def evaluate(
