@@ -227,22 +227,28 @@ func (d *differ) file(p string) error {
 	if was, ok := d.w.index[p]; ok && was == dirfs.StampOf(info) {
 		return nil
 	}
+	mode := dirfs.GitMode(info.Mode())
+	var data []byte
+	if mode != 0 {
+		data, err = d.content(d.w.root, p, info, d.left)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.deleted(p) // removed between the two looks
+	}
+	if err != nil {
+		return err
+	}
 	old, err := d.base.Lstat(p)
 	if err == nil && old.IsDir() {
 		if err := d.deleted(p); err != nil {
 			return err
 		}
 	}
-	mode := dirfs.GitMode(info.Mode())
 	if mode == 0 { // a pipe or socket is in no tree
 		if err == nil && !old.IsDir() {
 			d.add(driver.Change{Path: p, Deleted: true})
 		}
 		return nil
-	}
-	var data []byte
-	if data, err = d.content(d.w.root, p, info, d.left); err != nil {
-		return err
 	}
 	if old != nil && dirfs.GitMode(old.Mode()) == mode && int64(len(data)) == old.Size() {
 		was, err := d.content(d.base, p, old, old.Size())
