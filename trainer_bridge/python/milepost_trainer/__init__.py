@@ -4,7 +4,7 @@
     loss        the training rule (flat tokens in, one number out); the place for a new loss or aggregation
     critic      the value head of PPO and its loss
     pack        episodes into rows with attention kept apart; logprobs of chosen tokens
-    context     ranks that share rows; kernels: fused kernels on GPUs
+    context     ranks that share rows; kernels: fused kernels on GPUs; experts: autocast of mixtures
     batch       Arrow batch files, verified and mapped
     model       tiny models and loading; tokenizer: vocabulary and chat template
     sft         supervised fine-tuning on demonstrations

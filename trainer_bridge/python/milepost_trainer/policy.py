@@ -22,7 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
-from milepost_trainer import context, critic, kernels, lora, pack, ranks, routing
+from milepost_trainer import context, critic, experts, kernels, lora, pack, ranks, routing
 from milepost_trainer.options import PLAIN, Options
 from milepost_trainer.ranks import Ranks
 
@@ -89,6 +89,7 @@ class Policy(nn.Module):
 def equip(net: nn.Module, value_head: bool, recompute: bool, options: Options, group: Ranks) -> Policy:
     """A model's policy with what the options add to it, not placed yet. All ranks call it."""
     with group.together():
+        experts.follow_autocast()
         kernels.apply(net, options.kernels, group.device)
     made = Policy(net, value_head, recompute, options.routing_replay)
     made.options = options
