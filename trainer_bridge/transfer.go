@@ -60,8 +60,8 @@ func (c *Client) TransferPlan(ctx context.Context, dir string) (TransferPlan, er
 
 // TransferSend sends the weights of dir, whose plan the replica was given, over a link, while the replica receives: from
 // the trainer's memory where it still holds what it exported to dir, from the files otherwise. It returns the bytes
-// sent. Kinds: unavailable (the replica stood still, left or never came; the link is of no use any more), conflict (such a
-// link, or dir's plan is another by now), not_found, corrupt.
+// sent. Kinds: unavailable (the replica stood still, left or never came; the link is of no use any more), conflict (dir's plan
+// is another by now: ask again), and what is the trainer's own: not_found, corrupt, internal.
 func (c *Client) TransferSend(ctx context.Context, link int64, dir, planSHA256 string) (int64, error) {
 	reply, err := c.rpc.TransferSend(ctx, &trainerpb.TransferSendRequest{Link: link, Dir: dir, PlanSha256: planSHA256})
 	if err != nil {

@@ -33,11 +33,11 @@ func TestTransferCalls(t *testing.T) {
 	open := func(o trainerbridge.TransferOffer) error { _, err := s.TransferOpen(t.Context(), o); return err }
 	_, missing := s.TransferPlan(t.Context(), dir+"-none")
 	for want, err := range map[string]error{
-		"conflict: there is no link 99":   send(t.Context(), 99, dir, plan.SHA256),
-		"conflict: ask again":             send(t.Context(), in.Link, dir, strings.Repeat("0", 64)),
-		"invalid: the trainer has no GPU": open(nccl),
-		`invalid: backend is 'mpi'`:       open(mpi),
-		"not_found: does not exist":       missing,
+		"unavailable: there is no link 99": send(t.Context(), 99, dir, plan.SHA256),
+		"conflict: ask again":              send(t.Context(), in.Link, dir, strings.Repeat("0", 64)),
+		"invalid: the trainer has no GPU":  open(nccl),
+		`invalid: backend is 'mpi'`:        open(mpi),
+		"not_found: does not exist":        missing,
 	} {
 		kind, text, _ := strings.Cut(want, ": ")
 		if milepost.KindOf(err) != milepost.Kind(kind) || !strings.Contains(err.Error(), text) {

@@ -96,7 +96,6 @@ type Transfer struct {
 type transferGroup struct {
 	link int64
 	used bool // weights went through it
-	plan trainerbridge.TransferPlan
 }
 
 var _ Method = (*Transfer)(nil)
@@ -116,20 +115,24 @@ func (t *Transfer) Exclusive() bool { return true }
 // Check implements [Method]; the trainer sees dir under the same path.
 func (t *Transfer) Check(w Weights) error { return checkDirectory(w.Dir, "trainer and program") }
 
-// Prepare implements [Method]: it joins the group where there is none, and asks for the plan.
+// Prepare implements [Method]: it joins the group where there is none, and waits until the trainer is free and has the
+// weights, so that no server stands paused for that.
 func (t *Transfer) Prepare(ctx context.Context, server *vllm.Client, w Weights) error {
-	g := t.group(server.URL())
-	if g == nil {
-		var err error
-		if g, err = t.join(ctx, server); err != nil {
+	if t.group(server.URL()) == nil {
+		if _, err := t.join(ctx, server); err != nil {
 			return err
 		}
 	}
-	var err error
-	if g.plan, err = t.sender.TransferPlan(ctx, w.Dir); err != nil {
-		return &trainerError{err}
+	_, err := t.plan(ctx, w)
+	return err
+}
+
+func (t *Transfer) plan(ctx context.Context, w Weights) (trainerbridge.TransferPlan, error) {
+	plan, err := t.sender.TransferPlan(ctx, w.Dir)
+	if err != nil {
+		return plan, &trainerError{err}
 	}
-	return nil
+	return plan, nil
 }
 
 func (t *Transfer) group(url string) *transferGroup {
@@ -204,12 +207,13 @@ func (t *Transfer) meet(ctx context.Context, server *vllm.Client) (*transferGrou
 func (t *Transfer) Load(ctx context.Context, server *vllm.Client, w Weights) error {
 	g := t.group(server.URL())
 	err := t.send(ctx, server, w, g)
-	if err != nil && g.used && ctx.Err() == nil && !errors.Is(err, errSilent) {
+	var own *trainerError
+	if err != nil && g.used && ctx.Err() == nil && !errors.Is(err, errSilent) && !errors.As(err, &own) {
 		again, joined := t.join(ctx, server)
 		if joined != nil {
 			err = errors.Join(err, joined)
 		} else {
-			again.plan, g = g.plan, again
+			g = again
 			err = t.send(ctx, server, w, g)
 		}
 	}
@@ -221,22 +225,37 @@ func (t *Transfer) Load(ctx context.Context, server *vllm.Client, w Weights) err
 	return nil
 }
 
+// send asks for the plan anew: an update since the last one may have changed the order in which the trainer sends.
 func (t *Transfer) send(ctx context.Context, server *vllm.Client, w Weights, g *transferGroup) error {
+	plan, err := t.plan(ctx, w)
+	if err != nil {
+		return err
+	}
 	if err := start(ctx, server); err != nil {
 		return err
 	}
 	both, ctxBoth := errgroup.WithContext(ctx) // either end that fails frees the other
 	both.Go(func() error {
-		return server.UpdateWeights(ctxBoth, vllm.TransferPlan{Names: g.plan.Names, DTypes: g.plan.DTypes, Shapes: g.plan.Shapes})
+		return server.UpdateWeights(ctxBoth, vllm.TransferPlan{Names: plan.Names, DTypes: plan.DTypes, Shapes: plan.Shapes})
 	})
 	both.Go(func() error {
-		_, err := t.sender.TransferSend(ctxBoth, g.link, w.Dir, g.plan.SHA256)
-		return err
+		_, err := t.sender.TransferSend(ctxBoth, g.link, w.Dir, plan.SHA256)
+		return blame(err)
 	})
 	if err := both.Wait(); err != nil {
 		return errors.Join(err, t.giveUp(ctx, server))
 	}
 	return server.FinishUpdate(ctx)
+}
+
+// blame tells the trainer's own failures (weights it cannot read) from a link that broke, which is unavailable, a plan that
+// an update made out of date, which is a conflict, and a call that was given up because the other end failed.
+func blame(err error) error {
+	switch milepost.KindOf(err) {
+	case milepost.KindNotFound, milepost.KindCorrupt, milepost.KindInvalid, milepost.KindInternal:
+		return &trainerError{err}
+	}
+	return err
 }
 
 // giveUp ends an update that broke off: parts of it that the server holds back would be counted with those of the next. It is

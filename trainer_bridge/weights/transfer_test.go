@@ -26,6 +26,7 @@ type sender struct {
 	links  map[int64]chan float64
 	broken int   // so many sends break off
 	err    error // of Open and Plan
+	own    error // of Send: the trainer's own
 }
 
 func (s *sender) TransferOpen(_ context.Context, o trainerbridge.TransferOffer) (trainerbridge.TransferInvitation, error) {
@@ -50,6 +51,9 @@ func (s *sender) TransferSend(ctx context.Context, link int64, dir, plan string)
 	to, broken := s.links[link], s.broken > 0
 	s.broken--
 	s.mu.Unlock()
+	if s.own != nil {
+		return 0, s.own
+	}
 	if plan != "of "+dir {
 		return 0, milepost.E("fake", milepost.KindConflict, "another plan")
 	}
@@ -265,6 +269,25 @@ func TestTransferWithoutTheTrainer(t *testing.T) {
 	_, err := x.push(t, 1, 0.5)
 	if told := x.gate.of(x.servers[0]); milepost.KindOf(err) != milepost.KindInvalid || !slices.Equal(told, []string{"shut"}) || count(x.servers[0].calls, "/resume") != 0 {
 		t.Errorf("error %v, gate %v", err, told)
+	}
+}
+
+// TestTransferOfATrainerThatFails: what it cannot read is no replica's fault, a link or plan that is out of date is.
+func TestTransferOfATrainerThatFails(t *testing.T) {
+	for kind, blamed := range map[milepost.Kind]bool{
+		milepost.KindNotFound: false, milepost.KindCorrupt: false, milepost.KindInvalid: false, milepost.KindInternal: false,
+		milepost.KindUnavailable: true, milepost.KindConflict: true,
+	} {
+		x := newTransferRig(t, 1, BackendGloo)
+		x.mustPush(t, 1, 0.5)
+		x.sender.own = milepost.E("fake", kind, "it failed")
+		report, err := x.push(t, 2, 0.7)
+		s := x.servers[0]
+		if milepost.KindOf(err) != kind || report.Endpoints[0].Quarantined != blamed || s.calls[len(s.calls)-1] != "/resume" || s.transfer.active {
+			t.Errorf("%s: %v, %+v, calls %v", kind, err, report.Endpoints[0], s.calls)
+		}
+		x.sender.own = nil
+		x.mustPush(t, 3, 0.9)
 	}
 }
 

@@ -249,6 +249,6 @@ def export(trainer: Trainer, path: str, dtype: str, adapter: bool = False) -> tu
                 else:
                     model.write(tmp, trainer.net, state, trainer.tokenizer_files, dtype)
                 size = sum(os.path.getsize(os.path.join(tmp, n)) for n in files.walk(tmp))
-    if not adapter:
-        transfer.remember(trainer.policy, path, dtype)
+            if not adapter:
+                transfer.remember(trainer.policy, path, dtype)
     return digest, group.broadcast(size)

@@ -172,7 +172,7 @@ class Links:
         with self.lock:
             link = self.links.get(number)
         if link is None or link.broken:
-            raise TrainerError("conflict", f"there is no link {number}, or it broke; allowed: one that was opened since")
+            raise TrainerError("unavailable", f"there is no link {number}, or it broke; allowed: one that was opened since")
         return link
 
 
@@ -180,10 +180,26 @@ class Links:
 
 
 def remember(trained: policy.Policy, path: str, dtype: str) -> None:
-    """Notes that the policy was exported to path: until its weights change they need not be read from there. All ranks."""
+    """Notes that the policy was exported to path: until its weights change they need not be read from there. The first rank."""
     now = stamp(trained)
     same = {k: v for k, v in getattr(trained, "copies", {}).items() if v[1] == now}
-    trained.copies = same | {os.path.realpath(path): (model.DTYPES[dtype], now)}
+    trained.copies = same | {identity(path): (model.DTYPES[dtype], now)}
+
+
+def identity(path: str) -> tuple:
+    """Which files a directory holds, whatever its name: an export is renamed once it is whole."""
+    found = [os.stat(file) for file in weight_files(path)]
+    return tuple((f.st_dev, f.st_ino, f.st_size, f.st_mtime_ns) for f in found)
+
+
+def weight_files(path: str) -> list[str]:
+    try:
+        files = sorted(os.path.join(path, n) for n in os.listdir(path) if n.endswith(".safetensors"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise TrainerError("not_found", f"{path} does not exist; allowed: an exported model directory") from None
+    if not files:
+        raise TrainerError("not_found", f"{path} has no *.safetensors; allowed: an exported model directory")
+    return files
 
 
 def stamp(trained: policy.Policy) -> tuple[int, int]:
@@ -230,9 +246,7 @@ class Folder:
     """The weights of a model directory, read by the first rank."""
 
     def __init__(self, path: str):
-        self.files = sorted(os.path.join(path, n) for n in os.listdir(path) if n.endswith(".safetensors"))
-        if not self.files:
-            raise TrainerError("not_found", f"{path} has no *.safetensors; allowed: an exported model directory")
+        self.files = weight_files(path)
 
     def plan(self) -> Plan:
         return [entry for file in self.files for entry in self._read(file, _header)]
@@ -250,7 +264,7 @@ class Folder:
         except (SafetensorError, KeyError) as e:
             raise TrainerError("corrupt", f"{file} cannot be read: {e}") from e
         except OSError as e:  # no other rank waits in a collective for it: an ordinary failure
-            raise TrainerError("unavailable", f"{file} cannot be read: {e}") from e
+            raise TrainerError("internal", f"{file} cannot be read: {e}") from e
 
 
 def _header(f, name: str) -> tuple[str, torch.dtype, list[int]]:
@@ -260,11 +274,9 @@ def _header(f, name: str) -> tuple[str, torch.dtype, list[int]]:
 
 def source(trained: policy.Policy, path: str) -> Memory | Folder:
     """Where the weights of a directory come from; what it says holds for the first rank."""
-    known = getattr(trained, "copies", {}).get(os.path.realpath(path))
+    known = getattr(trained, "copies", {}).get(identity(path))
     if known is not None and known[1] == stamp(trained):
         return Memory(trained, known[0])
-    if not os.path.isdir(path):
-        raise TrainerError("not_found", f"{path} does not exist; allowed: an exported model directory")
     return Folder(path)
 
 
