@@ -60,10 +60,34 @@ func decodeRoutes(op, server, text string, want int) (*milepost.Routes, error) {
 	if err == nil && (tokens != want || routes.Tokens() != want) {
 		err = fmt.Errorf("experts of %d tokens, want %d", tokens, want)
 	}
+	if err == nil {
+		err = distinct(routes)
+	}
 	if err != nil {
 		return nil, milepost.E(op, milepost.KindCorrupt, "%s: routed_experts: %w", server, err)
 	}
 	return routes, nil
+}
+
+// distinct refuses a token that goes to one expert twice in a layer, which no router does and the trainer would refuse with the
+// whole batch. A layer without experts has zeros.
+func distinct(r *milepost.Routes) error {
+	layer := r.TopK * r.Size
+	none := make([]byte, layer)
+	for at := 0; at < len(r.IDs); at += layer {
+		chosen := r.IDs[at : at+layer]
+		if r.TopK == 1 || bytes.Equal(chosen, none) {
+			continue
+		}
+		for i := r.Size; i < layer; i += r.Size {
+			for j := 0; j < i; j += r.Size {
+				if bytes.Equal(chosen[i:i+r.Size], chosen[j:j+r.Size]) {
+					return fmt.Errorf("token %d goes to one expert of layer %d twice", at/layer/r.Layers, at/layer%r.Layers)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // npyHeader is the text before the bytes of an array; vLLM sends no other kind of array.

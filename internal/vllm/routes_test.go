@@ -35,6 +35,9 @@ func TestRoutesOfAnAnswer(t *testing.T) {
 	}{
 		{npy("|u1", "(3, 2, 2)", body), 3, &milepost.Routes{Layers: 2, TopK: 2, Size: 1, IDs: body}, "", ""},
 		{npy("<u2", "(3, 1, 2)", body), 3, &milepost.Routes{Layers: 1, TopK: 2, Size: 2, IDs: body}, "", ""},
+		{npy("|u1", "(3, 2, 2)", []byte{0, 0, 2, 3, 0, 0, 6, 7, 0, 0, 10, 11}), 3, &milepost.Routes{Layers: 2, TopK: 2, Size: 1, IDs: []byte{0, 0, 2, 3, 0, 0, 6, 7, 0, 0, 10, 11}}, "", ""}, // a dense layer
+		{npy("|u1", "(3, 2, 2)", []byte{0, 1, 2, 3, 4, 5, 7, 7, 8, 9, 10, 11}), 3, nil, milepost.KindCorrupt, "token 1 goes to one expert of layer 1 twice"},
+		{npy("<u2", "(3, 1, 2)", []byte{0, 1, 1, 0, 4, 5, 6, 7, 8, 9, 8, 9}), 3, nil, milepost.KindCorrupt, "token 2 goes to one expert of layer 0 twice"},
 		{npy("|u1", "(0, 2, 2)", nil), 0, &milepost.Routes{Layers: 2, TopK: 2, Size: 1}, "", ""},
 		{"", 3, nil, milepost.KindInvalid, "start the server with --enable-return-routed-experts"},
 		{"?", 3, nil, milepost.KindCorrupt, "illegal base64"},
