@@ -151,13 +151,14 @@ func comparisonTable(s Study, r Result, text func(string) string) grid {
 // speedTable has what an arm gained and how soon.
 func speedTable(s Study, r Result, text func(string) string) grid {
 	level := s.Options.level()
-	g := grid{align: "lrrrrr", head: []string{"arm", "gain over cold start [" + level + "]", "at equal episodes % [" + level + "]", "area over episodes %", "area over tokens %", "t over seeds, final %"}}
-	for _, a := range r.Arms {
+	g := grid{align: "lrrrrrrr", head: []string{"arm", "gain over cold start [" + level + "]", "at equal episodes % [" + level + "]", "area over episodes %", "area over tokens %", "t over seeds, final %",
+		"time to equal episodes", "× " + text(s.Reference) + " (per seed)"}}
+	for i, a := range r.Arms {
 		t := none
 		if a.Final != nil {
 			t = rateSpan(a.Final.T)
 		}
-		g.add(text(a.Name), gainOf(a.Gain), rateOf(a.AtEpisodes), rateOf(a.AreaEpisodes), rateOf(a.AreaTokens), t)
+		g.add(append([]string{text(a.Name), gainOf(a.Gain), rateOf(a.AtEpisodes), rateOf(a.AreaEpisodes), rateOf(a.AreaTokens), t}, paceCells(s, r, s.Arms[i])...)...)
 	}
 	return g
 }

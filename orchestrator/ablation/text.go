@@ -157,5 +157,6 @@ func method(s Study, r Result) []string {
 		fmt.Sprintf("Verdicts: better or worse need corrected p values of at most %s from both the bootstrap and t over seeds; with the first alone it is \"leans\".", strconv.FormatFloat(1-o.Confidence, 'g', 2, 64)),
 		fmt.Sprintf("Equal episodes: %d training episodes; equal tokens: %s M sampled training tokens. Both are the most that every finished run reached; each run's held-out curve is "+
 			"interpolated linearly, task by task, and begins at the cold start where that was measured.", r.Episodes, millions(float64(r.Tokens))),
-		"Area: mean of the held-out curve from 0 up to the equal count. Tokens, probes and wall-clock time (h:mm, evaluations included) are means over the finished runs and leave out the search for the learning rate.")
+		"Area: mean of the held-out curve from 0 up to the equal count. Tokens, probes and wall-clock time (h:mm, evaluations included) are means over the finished runs and leave out the search for the learning rate.",
+		"Time to equal episodes (h:mm:ss): how long a run was up until it had trained on them, evaluations between updates included, the last one not; beside it, how many times as long as the reference's run of the same seed, geometric mean.")
 }
