@@ -3,7 +3,11 @@ package policy
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +21,7 @@ func bubblePool(t *testing.T, urls ...string) *Pool {
 	t.Helper()
 	cfg := DefaultPoolConfig()
 	cfg.URLs = urls
-	p, err := NewPool(cfg, PoolDeps{})
+	p, err := NewPool(cfg, PoolDeps{HTTP: &http.Client{Transport: &doing{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +29,15 @@ func bubblePool(t *testing.T, urls ...string) *Pool {
 		p.Approve(u, 1)
 	}
 	return p
+}
+
+// doing is every server's answer to how many requests it has.
+type doing struct{ atomic.Int64 }
+
+func (d *doing) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := "vllm:num_requests_running 0\nvllm:num_requests_waiting " + strconv.FormatInt(d.Load(), 10) + "\nvllm:kv_cache_usage_perc 0\nvllm:prefix_cache_hits_total 0\n" +
+		"vllm:prefix_cache_queries_total 0\nvllm:generation_tokens_total 0\nvllm:prompt_tokens_total 0\n"
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)), Header: http.Header{}, Request: r}, nil
 }
 
 // got is what a Sample came to.
@@ -301,6 +314,33 @@ func TestDrain(t *testing.T) {
 		p.Drain(t.Context(), "http://b") // nothing under way: at once
 		if n := len(p.Snapshot()); n != 0 {
 			t.Errorf("%d endpoints left", n)
+		}
+	})
+}
+
+// What a pool on another machine asked of an endpoint that leaves, only its server knows.
+func TestDrainWaitsForOtherPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := bubblePool(t, "http://a")
+		requests := p.deps.HTTP.Transport.(*doing)
+		requests.Store(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for _, want := range []time.Duration{2 * time.Second, time.Minute} { // it ends what it has, and it does not
+			began := time.Now()
+			if want < time.Minute {
+				time.AfterFunc(want-100*time.Millisecond, func() { requests.Store(0) })
+			}
+			p.Drain(ctx, "http://a")
+			if took := time.Since(began); took != want || len(p.Snapshot()) != 0 {
+				t.Errorf("left after %v with %d endpoints there, want %v", took, len(p.Snapshot()), want)
+			}
+			if err := p.Add("http://a"); err != nil {
+				t.Fatal(err)
+			}
+			requests.Store(1)
+			ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/vllm"
@@ -57,8 +58,8 @@ func (p *Pool) remove(e *endpoint) {
 	e.client.CloseIdle()
 }
 
-// Drain lets an endpoint leave: it gets no sampling request any more, those under way end as long as ctx does, and the
-// membership ends.
+// Drain lets an endpoint leave: it gets no sampling request any more, those under way, here and in the pools that follow this
+// one, end as long as ctx does, and the membership ends.
 func (p *Pool) Drain(ctx context.Context, url string) {
 	p.mu.Lock()
 	e := p.find(url)
@@ -81,11 +82,33 @@ func (p *Pool) Drain(ctx context.Context, url string) {
 		}
 		p.mu.Lock()
 	}
+	p.mu.Unlock()
+	idle(ctx, e)
+	p.mu.Lock()
 	if e.member.Err() == nil {
 		p.remove(e)
 		p.announce(e)
 	}
 	p.mu.Unlock()
+}
+
+// idleEvery is how often a server that leaves is asked what it still does.
+const idleEvery = 250 * time.Millisecond
+
+// idle waits until a server says that it has no request any more. It alone knows those of pools on other machines. One that
+// does not answer has none worth waiting for.
+func idle(ctx context.Context, e *endpoint) {
+	for e.member.Err() == nil && ctx.Err() == nil {
+		m, err := e.client.Metrics(ctx)
+		if err != nil || m.Running+m.Waiting == 0 {
+			return
+		}
+		select {
+		case <-time.After(idleEvery):
+		case <-e.member.Done():
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Snapshot returns what another machine's pool has to know: all members with their states, in the order in which they came.
