@@ -90,12 +90,15 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 		switch {
 		case len(targets) > 0:
 			report, err := s.push(ctx, targets)
+			if err == nil {
+				err = s.settle(ctx)
+			}
 			if err == nil || ctx.Err() != nil {
 				return s.figures(report), err
 			}
 			failure, failed = err, time.Now()
 		case done:
-			return s.figures(weights.Report{Version: version}), nil
+			return s.figures(weights.Report{Version: version}), s.settle(ctx)
 		case failure != nil && !coming:
 			if milepost.KindOf(failure) != milepost.KindUnavailable || !s.waitUntil(ctx, changed, failed.Add(reapGrace+s.cfg.Serve.Lease)) {
 				return nil, failure
@@ -104,6 +107,24 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 			if err := s.wait(ctx, changed); err != nil {
 				return nil, err
 			}
+		}
+	}
+}
+
+// settle waits until the replicas that are just being brought weights were tried with the current ones, whether they took them or
+// not. Only now can they be: the canary asks the trainer, which goes on to other weights when Push returns. Where updates
+// follow one another closely, a replica would else be refused each time.
+func (s *serving) settle(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		changed, number := s.changed, s.want.number
+		open := slices.ContainsFunc(s.replicas, func(r *replica) bool { return r.brings && r.up && r.tried < number })
+		s.mu.Unlock()
+		if !open {
+			return nil
+		}
+		if err := s.wait(ctx, changed); err != nil {
+			return err
 		}
 	}
 }
@@ -158,7 +179,7 @@ func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, r := range targets {
-		switch r.busy = false; {
+		switch r.busy, r.tried = false, want.number; {
 		case r.start != starts[i]:
 		case taken[urls[i]]:
 			r.served, r.has, r.lost = want.version, want.number, nil
@@ -187,6 +208,7 @@ func (s *serving) record(report weights.Report) {
 
 // bring pushes to a replica that came up until it has what is current, which may change meanwhile.
 func (s *serving) bring(r *replica, start int) {
+	defer s.brought(r, start)
 	for attempt := 0; s.claim(r, start); {
 		report, err := s.push(s.ctx, []*replica{r})
 		if err == nil {
@@ -202,6 +224,16 @@ func (s *serving) bring(r *replica, start int) {
 		case <-time.After(bringPause):
 		case <-s.ctx.Done():
 		}
+	}
+}
+
+// brought ends a bring, unless one of a later start is at it.
+func (s *serving) brought(r *replica, start int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.start == start {
+		r.brings = false
+		s.tell()
 	}
 }
 

@@ -22,6 +22,8 @@ type replica struct {
 	up     bool
 	start  int   // counts its starts: what an earlier one was in the middle of is stale
 	busy   bool  // a push to it is under way
+	brings bool  // bring is at it, whether in a push or between two
+	tried  int   // number of the order that it was last pushed, in vain or not
 	has    int   // number of the order that it was pushed since it came up; 0 = none
 	served int32 // its version; policy.NoVersion = none
 	lost   error // why it is given up, nil while it is not
@@ -56,6 +58,7 @@ func (s *serving) ready(r *replica) {
 			s.say(s.label(r) + " is up again; pushing the weights")
 		}
 		start := r.start
+		r.brings = true
 		s.work.Go(func() { s.bring(r, start) })
 	}
 }

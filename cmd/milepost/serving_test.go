@@ -28,7 +28,7 @@ import (
 
 // standInEnv makes the test binary be a server that speaks vLLM's routes of pushes and sampling; its weights are one number.
 // The value is a directory: a file PORT.deaf there lets it acknowledge a reload and keep its weights, PORT.other gives it another
-// tokenizer, PORT.dies lets it die at the next reload.
+// tokenizer, PORT.dies lets it die at the next reload, PORT.waits lets reloads wait until it is gone.
 const standInEnv = "MILEPOST_TEST_IS_VLLM"
 
 // standIn serves until it is killed.
@@ -73,6 +73,9 @@ func (s *standInServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if s.file("dies") {
 			os.Exit(1)
+		}
+		for s.file("waits") {
+			time.Sleep(10 * time.Millisecond)
 		}
 		text, _ := os.ReadFile(filepath.Join(in.Kwargs["weights_path"], "model.safetensors"))
 		_, _ = fmt.Sscan(string(text), &s.weight)
@@ -256,6 +259,36 @@ func TestADeafReplicaIsQuarantinedAlone(t *testing.T) {
 	if r.pool.Snapshot()[0].Term == was {
 		t.Error("older weights began no term")
 	}
+}
+
+// The trainer goes on as soon as a push returns, and then nobody can vouch for what was pushed: a replica that is being brought
+// older weights is brought these before.
+func TestAPushWaitsForAReplicaThatIsBroughtWeights(t *testing.T) {
+	r := newReplicaRig(t, func(*configs.Run) {})
+	r.until("joining v-1", "joining v-1")
+	r.push(0)
+	waits := filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-1").Port)+".waits")
+	write(t, waits, "")
+	r.kill("vllm-1")
+	r.until("open v0")
+	r.until("open v0", "shut v-1") // up again, and in the middle of its reload
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.push(1)
+		r.trainer.weight.Store(0.5) // the next update
+	}()
+	r.until("open v1", "shut v-1")
+	select {
+	case <-done:
+		t.Error("the push returned and left a replica behind")
+	case <-time.After(200 * time.Millisecond):
+	}
+	if err := os.Remove(waits); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	r.until("open v1", "open v1")
 }
 
 // A push that every replica refuses fails, with the reason.
