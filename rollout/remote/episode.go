@@ -135,7 +135,8 @@ func (w *Worker) deliver(h *holding, ep *milepost.Episode, files []milepost.Tree
 
 // How long a worker waits for the word of a run, between tries, and how many tries it makes while it is connected.
 const (
-	replyBound  = 30 * time.Second
+	replyBound  = 30 * time.Second // beyond the time that the objects of a message took, which the run has to fetch as well
+	uploadBound = 10 * time.Minute // of the objects of a message
 	tryFirst    = 50 * time.Millisecond
 	tryMost     = 2 * time.Second
 	stepTries   = 8
@@ -147,9 +148,7 @@ const (
 // holding, after so many tries, and at once where body cannot be made at all (KindInternal).
 func (w *Worker) insist(h *holding, subject string, tries int, body func(context.Context) (any, error)) bool {
 	for wait := tryFirst; h.gone.Err() == nil && tries > 0; wait = min(2*wait, tryMost) {
-		ctx, cancel := context.WithTimeout(h.gone, replyBound)
-		reply, err := w.say(ctx, subject, body)
-		cancel()
+		reply, err := w.say(h.gone, subject, body)
 		switch {
 		case err == nil && reply.Unwanted:
 			h.drop(errGone)
@@ -181,9 +180,12 @@ func isOurs(err error) bool {
 	return errors.As(err, &e)
 }
 
-// say makes one try.
+// say makes one try. The answer may take as long again as what was stored for it: a slow network is slow in both directions.
 func (w *Worker) say(ctx context.Context, subject string, body func(context.Context) (any, error)) (*wireReply, error) {
-	v, err := body(ctx)
+	began := time.Now()
+	storing, cancel := context.WithTimeout(ctx, uploadBound)
+	v, err := body(storing)
+	cancel()
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +193,9 @@ func (w *Worker) say(ctx context.Context, subject string, body func(context.Cont
 	if err != nil {
 		return nil, err
 	}
-	answer, err := w.request(ctx, m)
+	asking, cancel := context.WithTimeout(ctx, replyBound+time.Since(began))
+	defer cancel()
+	answer, err := w.request(asking, m)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"), // once per process, for all servers
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.periodic"))
+		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.periodic"),
+		// Of nats.go 1.55: it waits on no channel for ever where its publisher was cleaned up before it began.
+		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }
 
 // workerProcess ends on SIGTERM, and when the test that holds its standard input dies.
