@@ -3,4 +3,4 @@
 package trainerpb
 
 // SchemaHash is the SHA-256 of proto/trainer.proto and proto/batch.schema; Hello compares it.
-const SchemaHash = "13e87bb0ce3321d154493b29994ff4415800409b6262c3f1b49d7e5350812488"
+const SchemaHash = "99d159c6b764d1d5e57bdabe027d6c32a013e90cb1221cb526ab44ae3beb5bc8"

@@ -825,7 +825,7 @@ type ModelInfo struct {
 	Dtype         string                 `protobuf:"bytes,4,opt,name=dtype,proto3" json:"dtype,omitempty"`
 	Updates       int64                  `protobuf:"varint,5,opt,name=updates,proto3" json:"updates,omitempty"`                                 // updates held by these weights
 	BatchIds      []string               `protobuf:"bytes,6,rep,name=batch_ids,json=batchIds,proto3" json:"batch_ids,omitempty"`                // the batches of those updates, in order
-	WeightsSha256 string                 `protobuf:"bytes,7,opt,name=weights_sha256,json=weightsSha256,proto3" json:"weights_sha256,omitempty"` // over names, shapes and bytes of all weights but the value head's
+	WeightsSha256 string                 `protobuf:"bytes,7,opt,name=weights_sha256,json=weightsSha256,proto3" json:"weights_sha256,omitempty"` // over names, shapes and bytes of all weights but the value head's; with an adapter over its own and the base's hash
 	ValueHead     bool                   `protobuf:"varint,8,opt,name=value_head,json=valueHead,proto3" json:"value_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

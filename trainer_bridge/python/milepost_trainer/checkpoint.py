@@ -183,6 +183,7 @@ def load(
         raise TrainerError("corrupt", f"checkpoint {path}: loaded weights hash to {found}; allowed: {about['weights_sha256']}")
     fresh.updates, fresh.batch_ids = about["updates"], about["batch_ids"]
     trainer.__dict__.update(fresh.__dict__)
+    policy.release(group)
 
 
 def _place(fresh: Trainer, path: str, about: dict, value_head: bool, recompute: bool, options):

@@ -10,6 +10,7 @@ multiplies by their number.
 
 import dataclasses
 import functools
+import gc
 import hashlib
 import json
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.checkpoint import checkpoint
 
 from milepost_trainer import context, critic, experts, kernels, lora, pack, ranks, routing
@@ -138,10 +140,33 @@ def full_state(policy: Policy, group: Ranks) -> dict[str, Tensor]:
 
 def weights_sha256(policy: Policy, group: Ranks) -> str:
     """sha256_of the causal model's state, one tensor gathered at a time; with an adapter, which is all that changes, that
-    of its tensors with the base's."""
-    if policy.adapter is None:
-        return sha256_of(policy.tensors(), group)
-    return policy.adapter.sha256(sha256_of(lora.own_tensors(policy.tensors()), group))
+    of its tensors with the base's. Computed once as long as the weights do not change, by the first rank's word. All ranks."""
+    now = stamp(policy)
+    known, digest = getattr(policy, "hashed", (None, ""))
+    if not group.broadcast(known == now):
+        if policy.adapter is None:
+            digest = sha256_of(policy.tensors(), group)
+        else:
+            digest = policy.adapter.sha256(sha256_of(lora.own_tensors(policy.tensors()), group))
+        policy.hashed = now, digest
+    return group.broadcast(digest)
+
+
+def stamp(policy: Policy) -> tuple[int, int]:
+    """Changes with every change of this rank's weights. PyTorch counts what is done in place to a tensor, except by a fused
+    optimizer, whose steps are counted here."""
+    return _steps, sum(getattr(p, "_local_tensor", p)._version for p in policy.parameters())
+
+
+_steps = 0  # of any optimizer in this process
+
+
+def _count_step(*_) -> None:
+    global _steps
+    _steps += 1
+
+
+register_optimizer_step_post_hook(_count_step)
 
 
 def sha256_of(state: dict[str, Tensor], group: Ranks) -> str:
@@ -159,6 +184,13 @@ def sha256_of(state: dict[str, Tensor], group: Ranks) -> str:
 def whole(t: Tensor) -> Tensor:
     """A DTensor's full value; all ranks call it. Any other tensor as it is."""
     return t.full_tensor() if isinstance(t, DTensor) else t
+
+
+def release(group: Ranks) -> None:
+    """Gives back the memory of a model that another one has replaced: modules refer to themselves in cycles."""
+    gc.collect()
+    if group.device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def backward(loss: Tensor, group: Ranks) -> None:

@@ -84,6 +84,7 @@ class Trainer:
         loaded, placed = self.load_model(path, value_head, recompute, options, seed)
         self.reference = self.load_reference(reference, placed)
         self.adopt(loaded, placed, dtype, seed)
+        policy.release(self.ranks)
         torch.manual_seed(seed)
 
     def adopt(self, loaded: model.Loaded, placed: policy.Policy, dtype: str, seed: int) -> None:

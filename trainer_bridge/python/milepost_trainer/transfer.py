@@ -29,7 +29,6 @@ from concurrent.futures import Future
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers.core_model_loading import revert_weight_conversion
 
 from milepost_trainer import lora, model, nccl, policy
@@ -181,7 +180,7 @@ class Links:
 
 def remember(trained: policy.Policy, path: str, dtype: str) -> None:
     """Notes that the policy was exported to path: until its weights change they need not be read from there. The first rank."""
-    now = stamp(trained)
+    now = policy.stamp(trained)
     same = {k: v for k, v in getattr(trained, "copies", {}).items() if v[1] == now}
     trained.copies = same | {identity(path): (model.DTYPES[dtype], now)}
 
@@ -200,23 +199,6 @@ def weight_files(path: str) -> list[str]:
     if not files:
         raise TrainerError("not_found", f"{path} has no *.safetensors; allowed: an exported model directory")
     return files
-
-
-def stamp(trained: policy.Policy) -> tuple[int, int]:
-    """Changes with every change of this rank's weights. PyTorch counts what is done in place to a tensor, except by a fused
-    optimizer, whose steps are counted here."""
-    return _steps, sum(getattr(p, "_local_tensor", p)._version for p in trained.parameters())
-
-
-_steps = 0  # of any optimizer in this process
-
-
-def _count_step(*_) -> None:
-    global _steps
-    _steps += 1
-
-
-register_optimizer_step_post_hook(_count_step)
 
 
 class Memory:
@@ -275,7 +257,7 @@ def _header(f, name: str) -> tuple[str, torch.dtype, list[int]]:
 def source(trained: policy.Policy, path: str) -> Memory | Folder:
     """Where the weights of a directory come from; what it says holds for the first rank."""
     known = getattr(trained, "copies", {}).get(identity(path))
-    if known is not None and known[1] == stamp(trained):
+    if known is not None and known[1] == policy.stamp(trained):
         return Memory(trained, known[0])
     return Folder(path)
 

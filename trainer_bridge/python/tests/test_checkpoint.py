@@ -103,6 +103,19 @@ def test_export_is_a_plain_model(tiny, tmp_path, dtype):
     assert tok.chat_template == tiny.tokenizer.chat_template
 
 
+def test_weights_are_hashed_once_until_they_change(tiny, tmp_path, monkeypatch):
+    hashed, whole = [], policy.sha256_of
+    monkeypatch.setattr(policy, "sha256_of", lambda state, group: (hashed.append(1), whole(state, group))[1])
+    first = tiny.info()["weights_sha256"]
+    checkpoint.save(tiny, str(tmp_path / "c"))
+    assert checkpoint.export(tiny, str(tmp_path / "x"), "")[0] == first and len(hashed) == 1
+    update(tiny, tmp_path, rows_for(tiny, LENGTHS), config())
+    second = tiny.info()["weights_sha256"]
+    assert second != first and second == whole(tiny.policy.tensors(), tiny.ranks) and len(hashed) == 2
+    checkpoint.load(tiny, str(tmp_path / "c"), "")
+    assert tiny.info()["weights_sha256"] == first and len(hashed) == 3, "what was loaded is hashed, not believed"
+
+
 def test_exports_differ_in_their_weights_alone(tiny, tmp_path):
     """A resumed run takes over a server that serves an earlier export: every other file has to be the same."""
     checkpoint.export(tiny, str(tmp_path / "a"), "")
