@@ -73,6 +73,10 @@ func launchSpec(cfg configs.Run) (launch.Spec, error) {
 		}
 	}
 	switch {
+	case cfg.Launch.Command != launch.CommandTrain:
+		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "launch.command is %s, so this recipe is for milepost %[1]s, which launch does not start; allowed: %s", cfg.Launch.Command, launch.CommandTrain)
+	case cfg.Launch.GPUsPerNode > 0 && len(cfg.Server.Command) == 0 && len(cfg.Server.URLs) == 0:
+		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "server.command is empty, which is the pinned vLLM for CPUs, and launch.gpus_per_node is %d; allowed: vLLM's own for GPUs, such as [vllm, serve], or launch.gpus_per_node: 0", cfg.Launch.GPUsPerNode)
 	case cfg.Model == "" || cfg.Tasks.Train == "":
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "model and tasks.train must be set")
 	case cfg.Probes.Server.Token != "" || strings.Contains(cfg.Probes.Connect.URL, "@"):

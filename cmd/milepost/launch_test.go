@@ -64,13 +64,18 @@ func TestLaunchRefuses(t *testing.T) {
 		"an API key":     {append([]string{"--target", "slurm", "--set", "server.args=[--api-key, x]"}, ready...), exitUsage, "--api-key of server.args is a secret"},
 		"trackers": {[]string{"--target", "kubernetes", "--set", "model=/shared/m", "--set", "tasks.train=/shared/t", "--set", "run.dir=/shared/r", "--set", "trackers.wandb.enabled=true"},
 			exitUsage, "trackers are enabled"},
-		"not in there": {append([]string{"--target", "kubernetes"}, ready...), exitUsage, "is not below launch.kubernetes.mount"},
+		"a CPU's server":  {append([]string{"--target", "slurm", "--set", "launch.gpus_per_node=8"}, ready...), exitUsage, "server.command is empty, which is the pinned vLLM for CPUs, and launch.gpus_per_node is 8; allowed: "},
+		"another command": {append([]string{"--target", "slurm", "--set", "launch.command=rft"}, ready...), exitUsage, "launch.command is rft, so this recipe is for milepost rft, which launch does not start; allowed: train"},
+		"not in there":    {append([]string{"--target", "kubernetes"}, ready...), exitUsage, "is not below launch.kubernetes.mount"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
 		code, _, errs := milepostRun(t, append([]string{"launch", "-c", "quickstart", "--out", out}, c.args...)...)
 		if _, err := os.Stat(out); code != c.code || !strings.Contains(errs, c.want) || err == nil {
 			t.Errorf("%s: code %d, %s, written %v", name, code, errs, err == nil)
 		}
+	}
+	if code, _, errs := milepostRun(t, append([]string{"launch", "--target", "slurm", "-c", "nebius_rft", "--out", filepath.Join(t.TempDir(), "out")}, ready...)...); code != exitUsage || !strings.Contains(errs, "launch.command is rft") {
+		t.Errorf("nebius_rft: code %d, %s", code, errs)
 	}
 	if code, _, errs := milepostRun(t, "launch", "--target", "local", "-c", "quickstart"); code != exitUsage || !strings.Contains(errs, "--out is missing") {
 		t.Errorf("no --out: code %d, %s", code, errs)

@@ -14,6 +14,7 @@ import (
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
+	"github.com/milepost-rl/milepost/internal/launch"
 	"github.com/milepost-rl/milepost/internal/modeldir"
 	"github.com/milepost-rl/milepost/internal/plan"
 	"github.com/milepost-rl/milepost/orchestrator"
@@ -52,6 +53,9 @@ func newPlanCommand() *cobra.Command {
 				return err
 			}
 			r := plan.Make(in)
+			if c := cfg.Launch.Command; c != launch.CommandTrain {
+				r.Warnings = append(r.Warnings, fmt.Sprintf("launch.command is %s: memory of the trainer holds, but servers, tokens and times are those of milepost train", c))
+			}
 			if err := f.print(c.OutOrStdout(), r); err != nil {
 				return err
 			}

@@ -19,6 +19,9 @@ func TestPlanRecipes(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitDone || len(r.Problems) > 0 || r.Seconds <= 0 {
 			t.Errorf("%s: code %d, %v\n%s%s", name, code, err, out, errs)
 		}
+		if said := strings.Contains(strings.Join(r.Warnings, "\n"), "launch.command is rft"); said != (name == "nebius_rft") {
+			t.Errorf("%s: warnings %q", name, r.Warnings)
+		}
 	}
 }
 

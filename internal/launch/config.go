@@ -9,6 +9,7 @@ import (
 
 // Config says how many of each part there are and on which machines.
 type Config struct {
+	Command        string     `yaml:"command"`         // what the recipe is for: train, or rft, which milepost launch does not start
 	GPU            string     `yaml:"gpu"`             // kind of the GPUs, which milepost plan reckons with (milepost plan --help lists them); "" = none
 	Shape          string     `yaml:"shape"`           // shape that milepost plan reckons with where model is empty; "" = none
 	GPUsPerNode    int        `yaml:"gpus_per_node"`   // GPUs of one node; 0 = nodes without
@@ -52,10 +53,16 @@ type Kubernetes struct {
 	Sandbox      string `yaml:"sandbox"`       // security of pods that run agents' commands: privileged (bubblewrap needs namespaces) or none
 }
 
+// The values of Config.Command.
+const (
+	CommandTrain = "train"
+	CommandRFT   = "rft"
+)
+
 // Default is a run without GPUs on one machine.
 func Default() Config {
 	return Config{
-		Replicas: 1, TrainerNodes: 1, ShadowWorkers: 1, NATSServers: 1,
+		Command: CommandTrain, Replicas: 1, TrainerNodes: 1, ShadowWorkers: 1, NATSServers: 1,
 		Orchestrator: Resources{CPUs: 4, MemoryGB: 16}, Worker: Resources{CPUs: 8, MemoryGB: 32},
 		Slurm: Slurm{Time: 24 * time.Hour},
 		Kubernetes: Kubernetes{Namespace: "milepost", Image: "milepost/orchestrator:local", TrainerImage: "milepost/trainer:local", ServerImage: "milepost/server:local", EngineImage: "docker:28-dind",
@@ -86,6 +93,8 @@ func (c Config) Validate() error {
 	}
 	k := c.Kubernetes
 	switch {
+	case c.Command != CommandTrain && c.Command != CommandRFT:
+		return milepost.E(op, milepost.KindInvalid, "command is %q; allowed: %s, %s", c.Command, CommandTrain, CommandRFT)
 	case c.NATSServers != 1 && c.NATSServers != 3:
 		return milepost.E(op, milepost.KindInvalid, "nats_servers is %d; allowed: 1, or 3 for a cluster", c.NATSServers)
 	case c.Slurm.Time < time.Minute:

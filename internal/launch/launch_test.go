@@ -320,14 +320,15 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"nats_servers is 2":      func(c *Config) { c.NATSServers = 2 },
-		"replicas is 0":          func(c *Config) { c.Replicas = 0 },
-		"slurm.time is 1s":       func(c *Config) { c.Slurm.Time = time.Second },
-		"kubernetes.namespace":   func(c *Config) { c.Kubernetes.Namespace = "A b" },
-		"kubernetes.mount":       func(c *Config) { c.Kubernetes.Mount = "shared" },
-		"kubernetes.sandbox is":  func(c *Config) { c.Kubernetes.Sandbox = "some" },
-		"worker.cpus is 0":       func(c *Config) { c.Worker.CPUs = 0 },
-		"kubernetes.nats_storag": func(c *Config) { c.Kubernetes.NATSStorage = "much" },
+		"nats_servers is 2":                      func(c *Config) { c.NATSServers = 2 },
+		`command is "eval"; allowed: train, rft`: func(c *Config) { c.Command = "eval" },
+		"replicas is 0":                          func(c *Config) { c.Replicas = 0 },
+		"slurm.time is 1s":                       func(c *Config) { c.Slurm.Time = time.Second },
+		"kubernetes.namespace":                   func(c *Config) { c.Kubernetes.Namespace = "A b" },
+		"kubernetes.mount":                       func(c *Config) { c.Kubernetes.Mount = "shared" },
+		"kubernetes.sandbox is":                  func(c *Config) { c.Kubernetes.Sandbox = "some" },
+		"worker.cpus is 0":                       func(c *Config) { c.Worker.CPUs = 0 },
+		"kubernetes.nats_storag":                 func(c *Config) { c.Kubernetes.NATSStorage = "much" },
 	} {
 		c := Default()
 		change(&c)
