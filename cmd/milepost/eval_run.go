@@ -117,6 +117,9 @@ func openEval(ctx context.Context, cfg configs.Run, o evalOptions, p *progress) 
 	if e.tasks, err = evalTasks(ctx, o, cfg.Tasks.Certificates, e.dir, p); err != nil {
 		return nil, err
 	}
+	if err := checkImages(cfg, e.tasks); err != nil {
+		return nil, err
+	}
 	for _, t := range e.tasks {
 		if err := grade.Gradable(t); err != nil { // before attempts are paid for
 			return nil, err

@@ -118,6 +118,11 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 		return err
 	}
 	defer release()
+	if cfg.Model != "" {
+		if cfg.Model, err = cfg.Yarn.Stretch(cfg.Model, filepath.Join(cfg.Run.Dir, "model-yarn")); err != nil {
+			return err
+		}
+	}
 	demos, err := from.demos()
 	if err != nil {
 		return err
@@ -127,6 +132,9 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 			return milepost.E("rft", milepost.KindInvalid, "tasks.train is empty and no --demos is given")
 		}
 		tasks, err := loadCertified(cfg.Tasks.Train, cfg.Tasks.Certificates, p)
+		if err == nil {
+			err = checkImages(cfg, tasks)
+		}
 		if err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/orchestrator/report"
 	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/remote"
 	"github.com/milepost-rl/milepost/shadow"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
@@ -106,6 +107,9 @@ type machinery struct {
 // train runs a training run from its beginning or from where its journal ends.
 func train(ctx context.Context, cfg configs.Run, p *progress, m *machinery, resume bool) (err error) {
 	tasks, split, err := loadSplits(cfg.Tasks, p)
+	if err == nil {
+		err = checkImages(cfg, tasks)
+	}
 	if err != nil {
 		return err
 	}
@@ -329,6 +333,20 @@ func loadSplits(sets configs.TaskSets, p *progress) ([]*milepost.Task, orchestra
 		all = append(all, tasks...)
 	}
 	return all, split, nil
+}
+
+// checkImages refuses tasks whose repository lies in an image where this process runs sandboxes that cannot take it from there.
+func checkImages(cfg configs.Run, tasks []*milepost.Task) error {
+	if cfg.Sandbox.Driver == configs.SandboxDocker || cfg.Workers.Mode == remote.ModeRemote {
+		return nil
+	}
+	for _, t := range tasks {
+		if t.Workdir != "" {
+			return milepost.E("load tasks", milepost.KindInvalid, "sandbox.driver is %s, and the repository of task %s lies in an image (workdir %s); allowed with such tasks: %s",
+				cfg.Sandbox.Driver, t.ID, t.Workdir, configs.SandboxDocker)
+		}
+	}
+	return nil
 }
 
 // weightOf is a task's share in a mixture, relative to the others.
