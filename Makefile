@@ -29,7 +29,7 @@ chaos: deps ## what breaks and must come out the same: shadow probing, and thirt
 bench: deps build
 	@build/bench $(ARGS)
 
-study: deps build ## ablations; SIZE=smoke, default or larger
+study: deps build ## ablations; SIZE=smoke, default, larger or async
 	@build/study
 
 e2e-real: deps build ## real models and packages; PART="images", "train" or "generate" alone
