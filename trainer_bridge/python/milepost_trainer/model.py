@@ -158,6 +158,7 @@ def _read(path: str, make, weights: bool) -> Loaded:
         )
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
+        check_kind(path, config)
         if getattr(config, "tie_word_embeddings", False):
             raise invalid(
                 f"model {path}: config.json ties the embeddings, which vLLM's weight reload gets wrong; allowed: "
@@ -170,11 +171,36 @@ def _read(path: str, make, weights: bool) -> Loaded:
     except Exception as e:  # transformers raises many kinds; the message says which file
         raise TrainerError("corrupt", f"model {path} cannot be loaded: {e}") from e
     kept = {n: (Path(path) / n).read_bytes() for n in TOKENIZER_FILES if (Path(path) / n).is_file()}
-    model.train()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return Loaded(model, tok, kept)
+    return Loaded(model.eval(), tok, kept)  # no dropout, jitter or sampled experts: every pass over a token is the same
+
+
+def check_kind(path: str, config) -> None:
+    """Refuses what no check on short sequences can see: frequencies that depend on how long the longest sequence of a row is,
+    which packing would change, and attention in chunks, which the packed attention does not know."""
+    for kind in _rope_types(getattr(config, "rope_parameters", None)):
+        if kind in ("longrope", "dynamic"):
+            raise invalid(
+                f"model {path}: config.json has rope_type {kind}, which depends on what else is in a row; allowed: others, "
+                "such as default and yarn"
+            )
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):
+        raise invalid(f"model {path}: config.json has layers of chunked_attention; allowed: full_attention and sliding_attention")
+
+
+def _rope_types(section) -> list[str]:
+    """Of a configuration's rotary embeddings, which some architectures have one for each type of layer."""
+    if not isinstance(section, dict):
+        return []
+    return [section.get("rope_type", "default")] + [kind for part in section.values() for kind in _rope_types(part)]
+
+
+def max_context(config) -> int:
+    """Longest sequence [tokens]: what the positions reach, and no more than a sliding window, beyond which attention is not
+    computed here."""
+    window, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    if not window or (types is not None and "sliding_attention" not in types):
+        return config.max_position_embeddings
+    return min(window, config.max_position_embeddings)
 
 
 def check_paths_agree(path: str, model) -> None:

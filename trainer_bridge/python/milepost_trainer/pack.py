@@ -17,6 +17,7 @@ from transformers import AttentionInterface
 
 from milepost_trainer import routing
 from milepost_trainer.context import Context
+from milepost_trainer.errors import invalid
 
 ATTENTION = "milepost_packed"
 HEAD_ELEMENTS = 1 << 25  # logits held at a time, rows * vocabulary; above, the head runs in recomputed chunks
@@ -28,6 +29,11 @@ def packed_attention(module, query, key, value, attention_mask, dropout=0.0, sca
     Without segments, each row of the batch is one sequence. With a context, all but segments are of this rank's stretch.
     """
     assert attention_mask is None, "the packed attention takes whole causal sequences only"
+    for name in ("softcap", "s_aux"):  # a cap on the scores; sinks
+        if kwargs.get(name) is not None:
+            raise invalid(
+                f"{type(module).__name__} wants {name}, which the packed attention does not compute; allowed: plain softmax attention"
+            )
     if context is not None:
         query, key, value = context.query_key_value(query, key, value)
     segments = segments or [query.shape[2]]

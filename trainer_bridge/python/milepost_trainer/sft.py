@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from milepost_trainer import optim, policy, tokenizer
+from milepost_trainer import model, optim, policy, tokenizer
 from milepost_trainer.errors import TrainerError, invalid
 from milepost_trainer.trainer import Trainer
 
@@ -45,7 +45,7 @@ class Encoded:
 
 
 def encode(trainer: Trainer, path: str, max_tokens: int) -> Encoded:
-    context = trainer.net.config.max_position_embeddings
+    context = model.max_context(trainer.net.config)
     limit = min(max_tokens or context, context)
     ids, wanted, left_out = [], [], 0
     for tokens, mask in tokenizer.encode(trainer.tokenizer, tokenizer.read_demonstrations(path)):
