@@ -221,7 +221,7 @@ def _fill(fresh: Trainer, path: str, about: dict) -> None:
     if optimizer is not None:
         set_optimizer_state_dict(fresh.policy, fresh.optimizer, optimizer)
         for p in fresh.head.parameters() if fresh.head is not None and not about["value_head"] else ():
-            fresh.optimizer.state.pop(p, None)  # a new head has made no step
+            fresh.optimizer.state[p]["step"].zero_()  # a new head has made no step; its moments are zero
     torch.set_rng_state(state["random"])
 
 

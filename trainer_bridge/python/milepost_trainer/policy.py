@@ -153,9 +153,9 @@ def weights_sha256(policy: Policy, group: Ranks) -> str:
 
 
 def stamp(policy: Policy) -> tuple[int, int]:
-    """Changes with every change of this rank's weights. PyTorch counts what is done in place to a tensor, except by a fused
-    optimizer, whose steps are counted here."""
-    return _steps, sum(getattr(p, "_local_tensor", p)._version for p in policy.parameters())
+    """Changes with every change of this rank's weights. PyTorch counts what is done in place to a tensor (to a sharded one, by
+    its DTensor), except by a fused optimizer, whose steps are counted here."""
+    return _steps, sum(p._version for p in policy.parameters())
 
 
 _steps = 0  # of any optimizer in this process

@@ -181,7 +181,7 @@ class Trainer:
     def _read(self, path: str, sha256: str) -> list[batch.Sequence]:
         """A batch that fits the model."""
         sequences, config = batch.load(path, sha256), self.net.config
-        batch.check_fits(sequences, config.vocab_size, config.max_position_embeddings)
+        batch.check_fits(sequences, config.vocab_size, model.max_context(config))
         if self.policy.replay is not None:
             self.policy.replay.check(sequences)
         return sequences
@@ -201,6 +201,9 @@ class Trainer:
         rejecting = config.loss.reject != "none"
         if rejecting or config.epochs * config.steps(count) > 1:
             prepared.old = self._frozen(self.policy, prepared, config)
+            for name, logprobs in zip(prepared.names, prepared.old, strict=True):
+                if not logprobs.isfinite().all():  # rejection would drop such a sequence without a word
+                    raise TrainerError("internal", f"{name}: a logprob is not finite")
         if config.loss.kl != "none":
             prepared.reference = self._frozen(self.reference, prepared, config)
         kept = self._kept(prepared, config.loss) if rejecting else list(range(count))
@@ -339,7 +342,7 @@ class Trainer:
             raise invalid("no reference model is loaded; name one in Init")
         if not (math.isfinite(temperature) and temperature > 0):
             raise invalid(f"temperature is {temperature}; allowed: above 0")
-        vocab, context = net.config.vocab_size, net.config.max_position_embeddings
+        vocab, context = net.config.vocab_size, model.max_context(net.config)
         for i, s in enumerate(sequences):
             if not 0 < len(s) <= context:
                 raise invalid(f"sequence {i} has {len(s)} tokens; allowed: 1 to {context}")
@@ -379,7 +382,7 @@ class Trainer:
         return {
             "parameters": sum(p.numel() for p in net.parameters()),
             "vocab_size": net.config.vocab_size,
-            "max_context": net.config.max_position_embeddings,
+            "max_context": model.max_context(net.config),
             "dtype": self.dtype,
             "updates": self.updates,
             "batch_ids": self.batch_ids,

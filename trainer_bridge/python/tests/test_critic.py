@@ -283,6 +283,8 @@ def test_a_head_is_neither_lost_nor_made_silently(headed, tiny, tmp_path):
         assert e.value.kind == "invalid" and t.net is None
     checkpoint.load(t, str(tmp_path / "without"), "", value_head=True, fresh_value_head=True)
     assert t.updates == 1 and t.head.weight.abs().sum() == 0
+    checkpoint.save(t, str(tmp_path / "before its first step"))
+    checkpoint.load(t, str(tmp_path / "before its first step"), "", value_head=True)
     # The policy's optimizer goes on: with the head detached, the next update is that of the trainer without one.
     update(t, tmp_path, valued(t, tmp_path, rows), value_config(value={"detach": True}), "b2")
     update(tiny, tmp_path, rows, value_config(), "b2")

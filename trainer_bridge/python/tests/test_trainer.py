@@ -157,6 +157,23 @@ def test_numbers_that_are_not_finite_change_nothing(tiny, tmp_path, monkeypatch,
     assert third["updates"] == 2
 
 
+@pytest.mark.parametrize("reject", ["none", "sequence", "geometric"])
+@pytest.mark.parametrize("lost", [1, len(LENGTHS)])
+def test_rejection_hides_no_number_that_is_not_finite(tiny, tmp_path, monkeypatch, reject, lost):
+    rows, before = rows_for(tiny, LENGTHS), weights(tiny)
+    real, spoilt = pack.row_logprobs, set(range(lost))
+
+    def poisoned(net, row, temperature=1.0, entropy=False):
+        logprob, e = real(net, row, temperature, entropy)
+        bad = torch.tensor([m in spoilt for m in row.members])[row.sequence]
+        return logprob.masked_fill(bad, float("nan")), e
+
+    monkeypatch.setattr(pack, "row_logprobs", poisoned)
+    with pytest.raises(TrainerError, match="finite") as e:
+        update(tiny, tmp_path, rows, config({"reject": reject}), "b")
+    assert e.value.kind == "internal" and same(before, weights(tiny)) and tiny.batch_ids == []
+
+
 def test_an_undone_update_leaves_the_optimizer_as_it_was(model_dir, tmp_path, monkeypatch):
     results = []
     for fail in (False, True):
