@@ -13,6 +13,7 @@ import (
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/internal/launch"
+	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
 
 func newLaunchCommand() *cobra.Command {
@@ -95,6 +96,7 @@ func launchSpec(cfg configs.Run) (launch.Spec, error) {
 		Config: l, Name: cfg.Run.Name, Run: cfg.Run.Dir, Resolved: text, Model: cfg.Model, Files: []string{cfg.Tasks.Train, cfg.Tasks.Validation, cfg.Tasks.Heldout, cfg.Trainer.Reference},
 		Parallel: cfg.Server.TensorParallel, Ranks: cfg.Trainer.Ranks, Docker: cfg.Sandbox.Driver == configs.SandboxDocker && len(cfg.Sandbox.Docker.Hosts) == 0,
 		OwnServers: len(cfg.Server.URLs) > 0, OwnTrainer: cfg.Trainer.Address != "",
+		Transfer: cfg.Weights.Method == weights.MethodTransfer && cfg.Weights.Transfer.Here(),
 		Trackers: cfg.Trackers.Any(), Drain: max(cfg.Probes.Worker.DrainTimeout, cfg.Workers.Worker.DrainTimeout, cfg.Serve.DrainTimeout),
 	}, nil
 }

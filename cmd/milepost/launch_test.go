@@ -90,8 +90,8 @@ func TestResumeElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "config.yaml"), string(text))
-	cfg, err := loadRun(configFlags{set: []string{"trainer.address=n7:29600", "server.urls=[http://n8:8000]"}}, dir)
-	if err != nil || cfg.Trainer.Address != "n7:29600" || len(cfg.Server.URLs) != 1 || cfg.Run.Dir != dir {
+	cfg, err := loadRun(configFlags{set: []string{"trainer.address=n7:29600", "server.urls=[http://n8:8000]", "weights.transfer.host=10.0.0.7"}}, dir)
+	if err != nil || cfg.Weights.Transfer.Host != "10.0.0.7" || cfg.Trainer.Address != "n7:29600" || len(cfg.Server.URLs) != 1 || cfg.Run.Dir != dir {
 		t.Errorf("%+v, %v", cfg.Trainer, err)
 	}
 	if _, err := loadRun(configFlags{set: []string{"schedule.max_updates=3"}}, dir); err == nil || !strings.Contains(err.Error(), "where things are alone: trainer.address,") {
@@ -106,7 +106,7 @@ func TestPartBeginsAgain(t *testing.T) {
 	run := filepath.Join(dir, "run")
 	out := filepath.Join(dir, "out")
 	code, _, errs := milepostRun(t, "launch", "--target", "local", "-c", "quickstart", "--out", out, "--program", filepath.Join(dir, "milepost"),
-		"--set", "model=/m", "--set", "tasks.train=/t", "--set", "run.dir="+run, "--set", "launch.rollout_workers=1")
+		"--set", "model=/m", "--set", "tasks.train=/t", "--set", "run.dir="+run, "--set", "launch.rollout_workers=1", "--set", "weights.method=transfer")
 	if code != exitDone {
 		t.Fatal(errs)
 	}
@@ -140,6 +140,11 @@ n=$(wc -l <`+dir+`/calls)
 	for _, want := range []string{"trainer.address=h2:29600", "probes.connect.url=nats://h1:4222", "server.replicas=0", "workers.mode=remote", "probes.local=false", "trainer.ranks=1"} {
 		if !strings.Contains(calls[0], want) {
 			t.Errorf("no %s in %s", want, calls[0])
+		}
+	}
+	for _, c := range []string{calls[0], calls[2]} {
+		if !strings.Contains(c, "weights.transfer.host=h2") {
+			t.Errorf("the servers do not learn where the trainer is: %s", c)
 		}
 	}
 	for _, name := range []string{"nats", "serve", "trainer", "shadow", "rollout", "run"} {

@@ -54,7 +54,7 @@ func newTrainCommand() *cobra.Command {
 // places are the fields that say where something is. A resumed run may find it elsewhere: a scheduler gives it other nodes.
 var places = []string{
 	"trainer.address", "server.urls", "probes.connect.url", "probes.connect.creds", "probes.connect.token_file", "probes.connect.tls_ca",
-	"probes.connect.timeout", "metrics.listen",
+	"probes.connect.timeout", "metrics.listen", "weights.transfer.host",
 }
 
 // loadRun reads the configuration of a new run or that of the run to resume. Its folders become absolute, so that a run

@@ -31,6 +31,7 @@ type Spec struct {
 	Docker      bool          // agents and tests run in containers of a Docker engine
 	OwnServers  bool          // server.urls names vLLM servers that run already: none are launched
 	OwnTrainer  bool          // trainer.address names a trainer that runs already
+	Transfer    bool          // weights are sent by gloo, and weights.transfer.host is a loopback address: the run learns the trainer's
 	Trackers    bool          // some experiment tracker is enabled
 	Drain       time.Duration // how long a stopping worker or server may take
 	ProgramPath string        // the milepost program for local and slurm; "" = milepost, from PATH
@@ -122,6 +123,8 @@ func (s Spec) check(target string) error {
 		return milepost.E(op, milepost.KindInvalid, "launch.trainer_nodes is %d; target local is one machine", s.TrainerNodes)
 	case target == "slurm" && int(s.Slurm.Time.Minutes())*60 <= s.Notice():
 		return milepost.E(op, milepost.KindInvalid, "launch.slurm.time is %v, and parts are stopped %d s before its end (drain_timeout of probes.worker, workers.worker and serve); allowed: more whole minutes than that", s.Slurm.Time, s.Notice())
+	case target != "local" && s.Transfer && s.OwnTrainer:
+		return milepost.E(op, milepost.KindInvalid, "weights.transfer.host is a loopback address, where servers on other nodes do not find the trainer of trainer.address; allowed: an address of the trainer's machine")
 	case target == "kubernetes" && s.Name[0] < 'a':
 		return milepost.E(op, milepost.KindInvalid, "run.name is %q; it names services of Kubernetes, which begin with a letter", s.Name)
 	case target == "kubernetes" && s.Trackers:

@@ -39,6 +39,7 @@ var variants = map[string]func(*Spec){
 	"own trainer": func(s *Spec) { cluster(s); s.OwnTrainer, s.Docker = true, false },
 	"all own":     func(s *Spec) { s.OwnServers, s.OwnTrainer, s.ShadowWorkers = true, true, 0 },
 	"no box":      func(s *Spec) { s.Kubernetes.Sandbox = "none" },
+	"transfer":    func(s *Spec) { cluster(s); s.Transfer = true },
 	"yaml words":  func(s *Spec) { s.Name, s.Kubernetes.Namespace, s.Kubernetes.Claim = "on", "123", "null" },
 }
 
@@ -296,6 +297,7 @@ func TestWriteRefuses(t *testing.T) {
 		"several nodes on one machine":  {"local", "", "target local is one machine", milepost.KindInvalid, func(s *Spec) { s.TrainerNodes = 2 }},
 		"too few GPUs":                  {"local", "", "want more than the machine's 8 GPUs", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Replicas, s.Parallel, s.Ranks = 8, 2, 4, 2 }},
 		"a replica over two nodes":      {"slurm", "", "a replica lies on one node", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Parallel = 4, 8 }},
+		"a trainer nobody finds":        {"slurm", "", "weights.transfer.host is a loopback address, where servers on other nodes do not find the trainer of trainer.address; allowed: ", milepost.KindInvalid, func(s *Spec) { s.Transfer, s.OwnTrainer = true, true }},
 		"a name of services":            {"kubernetes", "", `run.name is "1st"; it names services`, milepost.KindInvalid, func(s *Spec) { s.Name = "1st" }},
 		"trackers without keys":         {"kubernetes", "", "trackers are enabled", milepost.KindInvalid, func(s *Spec) { s.Trackers = true }},
 		"no time to stop":               {"slurm", "", "launch.slurm.time is 7m30s, and parts are stopped 420 s before its end", milepost.KindInvalid, func(s *Spec) { s.Drain, s.Slurm.Time = 5*time.Minute, 450*time.Second }},

@@ -115,7 +115,7 @@ func TestOneUser(t *testing.T) {
 // TestSlurmNode runs what every step runs on its node: the lines of slurm.setup as they are, then the part with the node's
 // address, which is that of its name where the name has one.
 func TestSlurmNode(t *testing.T) {
-	s := spec(cluster)
+	s := spec(variants["transfer"])
 	texts, err := s.render(targets["slurm"])
 	if err != nil {
 		t.Fatal(err)
@@ -133,17 +133,18 @@ func TestSlurmNode(t *testing.T) {
 	for name, body := range map[string]string{
 		"module": "", "hostname": `if [ "${1:-}" = -I ]; then echo 10.9.9.9 10.0.0.1; else echo n1; fi`,
 		"getent":  `[ "$*" != "ahostsv4 n7" ] || printf '127.0.1.1 STREAM n7\n10.1.2.3 STREAM n7\n10.1.2.4 DGRAM\n'`,
-		"part.sh": `echo "$1 $2 at $MILEPOST_HOST, $GREETING, GPUs ${CUDA_VISIBLE_DEVICES:-none}"`,
+		"part.sh": `echo "$1 $2 at $MILEPOST_HOST, $GREETING, GPUs ${CUDA_VISIBLE_DEVICES:-none}, trainer $MILEPOST_TRANSFER_HOST"`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/bash\n"+body+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []struct{ node, part, want string }{
-		{"n7", "serve", "serve 3 at 10.1.2.3, it is on, GPUs 2,3"}, {"n8", "shadow", "shadow 3 at 10.9.9.9, it is on, GPUs none"},
+	for _, c := range []struct{ node, part, trainer, want string }{
+		{"n7", "serve", "n7", "serve 3 at 10.1.2.3, it is on, GPUs 2,3, trainer 10.1.2.3"},
+		{"n8", "shadow", "n8", "shadow 3 at 10.9.9.9, it is on, GPUs none, trainer 10.9.9.9"},
 	} {
 		cmd := exec.Command("bash", "-c", text[begin:end]+"\nbash -c \"$on_node\" part "+c.part)
-		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "MILEPOST_DIR="+dir, "MILEPOST_LOCAL="+dir, "SLURMD_NODENAME="+c.node, "SLURM_PROCID=3", "SLURM_LOCALID=1")
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "MILEPOST_DIR="+dir, "MILEPOST_LOCAL="+dir, "MILEPOST_TRAINER_HOST="+c.trainer, "SLURMD_NODENAME="+c.node, "SLURM_PROCID=3", "SLURM_LOCALID=1")
 		if b, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(b)) != c.want {
 			t.Errorf("%s: %s, %v; want %s", c.node, b, err, c.want)
 		}

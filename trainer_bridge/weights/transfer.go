@@ -56,9 +56,12 @@ func (c TransferConfig) Validate() error {
 	return nil
 }
 
+// Here says whether only servers on the trainer's machine find the trainer.
+func (c TransferConfig) Here() bool { return c.Backend == BackendGloo && loopback(c.Host) }
+
 // Reach refuses servers on other machines where host is this machine's own loopback address.
 func (c TransferConfig) Reach(servers []string) error {
-	if c.Backend != BackendGloo || !loopback(c.Host) {
+	if !c.Here() {
 		return nil
 	}
 	for _, s := range servers {

@@ -6,7 +6,8 @@
 #   MILEPOST_DIR           folder of config.yaml
 #   MILEPOST_TOKEN_FILE    file with the secret of the messenger
 #   MILEPOST_NATS_HOSTS    hosts of the NATS servers, separated by blanks; INDEX is this one's place
-#   MILEPOST_TRAINER_HOST  host of the trainer's first node; INDEX is this one's place
+#   MILEPOST_TRAINER_HOST  host of the trainer's first node; INDEX is this one's place{{if and .Transfer (not .OwnTrainer)}}
+#   MILEPOST_TRANSFER_HOST name or address of it that is no loopback on itself either; default MILEPOST_TRAINER_HOST{{end}}
 #   MILEPOST_HOST          address of this machine that the others reach
 #   MILEPOST_LOCAL         disk of this machine
 set -euo pipefail
@@ -44,7 +45,7 @@ part() { # part NAME: its command, in command
       command=("$milepost" worker rollout -c "$config" "${messenger[@]}" --dir "$MILEPOST_LOCAL/rollout-$index" --metrics "$MILEPOST_HOST:$((9600 + index))")
       ;;
     run)
-      local where=(--set "probes.connect.url=$url" --set "probes.connect.token_file=$MILEPOST_TOKEN_FILE" --set probes.connect.timeout=5m --set "metrics.listen=$MILEPOST_HOST:9464"{{if not .OwnTrainer}} --set "trainer.address=$MILEPOST_TRAINER_HOST:29600"{{end}})
+      local where=(--set "probes.connect.url=$url" --set "probes.connect.token_file=$MILEPOST_TOKEN_FILE" --set probes.connect.timeout=5m --set "metrics.listen=$MILEPOST_HOST:9464"{{if not .OwnTrainer}} --set "trainer.address=$MILEPOST_TRAINER_HOST:29600"{{if .Transfer}} --set "weights.transfer.host=${MILEPOST_TRANSFER_HOST:-$MILEPOST_TRAINER_HOST}"{{end}}{{end}})
       if [ -e "$run/config.yaml" ]; then
         command=("$milepost" train --resume "$run" "${where[@]}")
       else
