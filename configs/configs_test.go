@@ -206,6 +206,11 @@ func TestShippedPlace(t *testing.T) {
 	if want := "--set rollout.temperature=.5: rollout.temperature: update.temperature is 1"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
+	// without sandbox.docker.image or trainer.ranks of this recipe, other errors come before this one
+	_, err = configs.Load("swe_mile_bug_repair_9b", []string{"launch.replicas=0"})
+	if want := "configs: validate: --set launch.replicas=0: launch.replicas: launch: launch: configuration: replicas is 0"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
 	_, err = configs.Load("reference", []string{"weights.canary.dtype=bfloat16"})
 	if want := "reference.yaml:"; err != nil && strings.Contains(err.Error(), want) {
 		t.Errorf("a field that is at its default is blamed: %v", err)

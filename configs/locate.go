@@ -2,6 +2,8 @@ package configs
 
 import (
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -9,13 +11,14 @@ import (
 
 // locate adds to an error of [Run.Validate] where the fields that it is about were set. Those are the settings without
 // which the error would not be the same: each is put back to its default in turn, so no rule has to say twice which
-// field it is about. Where a field was set more than once the last place counts.
+// field it is about. Where the error names some of them it is about those alone: without others, another error came first.
+// Where a field was set more than once the last place counts.
 func locate(c Run, set []setting, err error) error {
 	last := map[string]int{}
 	for i, s := range set {
 		last[s.path] = i
 	}
-	var places []string
+	var about []setting
 	for i, s := range set {
 		if last[s.path] != i {
 			continue
@@ -23,13 +26,40 @@ func locate(c Run, set []setting, err error) error {
 		without := c
 		reset(reflect.ValueOf(&without).Elem(), reflect.ValueOf(Default()), strings.Split(s.path, "."))
 		if other := without.Validate(); other == nil || other.Error() != err.Error() {
-			places = append(places, s.at+": "+s.path)
+			about = append(about, s)
 		}
 	}
-	if len(places) == 0 {
+	if len(about) == 0 {
 		return err
 	}
+	message := inner(err).Error()
+	if named := slices.DeleteFunc(slices.Clone(about), func(s setting) bool { return !names(message, s.path) }); len(named) > 0 {
+		about = named
+	}
+	var places []string
+	for _, s := range about {
+		places = append(places, s.at+": "+s.path)
+	}
 	return milepost.E("configs: validate", milepost.KindInvalid, "%s: %w", strings.Join(places, ", "), inner(err))
+}
+
+// names says whether the message of an error of [Run.Validate] names the field at path: as a whole, or by its end where
+// the message begins with a section that the field lies in.
+func names(message, path string) bool {
+	if word(message, path) {
+		return true
+	}
+	section, rest, _ := strings.Cut(message, ": ")
+	end, ok := strings.CutPrefix(path, section+".")
+	for ok && !word(rest, end) {
+		_, end, ok = strings.Cut(end, ".")
+	}
+	return ok
+}
+
+// word says whether text has a path as a word of its own, and not as the end of a longer one.
+func word(text, path string) bool {
+	return regexp.MustCompile(`(^|[^\w.])` + regexp.QuoteMeta(path) + `($|\W)`).MatchString(text)
 }
 
 // inner is err without the operation that [milepost.Error] puts before it.
