@@ -322,15 +322,17 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"nats_servers is 2":                      func(c *Config) { c.NATSServers = 2 },
-		`command is "eval"; allowed: train, rft`: func(c *Config) { c.Command = "eval" },
-		"replicas is 0":                          func(c *Config) { c.Replicas = 0 },
-		"slurm.time is 1s":                       func(c *Config) { c.Slurm.Time = time.Second },
-		"kubernetes.namespace":                   func(c *Config) { c.Kubernetes.Namespace = "A b" },
-		"kubernetes.mount":                       func(c *Config) { c.Kubernetes.Mount = "shared" },
-		"kubernetes.sandbox is":                  func(c *Config) { c.Kubernetes.Sandbox = "some" },
-		"worker.cpus is 0":                       func(c *Config) { c.Worker.CPUs = 0 },
-		"kubernetes.nats_storag":                 func(c *Config) { c.Kubernetes.NATSStorage = "much" },
+		"nats_servers is 2":                                                          func(c *Config) { c.NATSServers = 2 },
+		`command is "eval"; allowed: train, rft`:                                     func(c *Config) { c.Command = "eval" },
+		`gpu is "h100"; allowed: "" (none), a100-40g, a100-80g, h100-80g, `:          func(c *Config) { c.GPU = "h100" },
+		`shape is "/models/m"; allowed: "" (none), qwen2.5-72b, qwen3-30b-a3b, qwen`: func(c *Config) { c.Shape = "/models/m" },
+		"replicas is 0":          func(c *Config) { c.Replicas = 0 },
+		"slurm.time is 1s":       func(c *Config) { c.Slurm.Time = time.Second },
+		"kubernetes.namespace":   func(c *Config) { c.Kubernetes.Namespace = "A b" },
+		"kubernetes.mount":       func(c *Config) { c.Kubernetes.Mount = "shared" },
+		"kubernetes.sandbox is":  func(c *Config) { c.Kubernetes.Sandbox = "some" },
+		"worker.cpus is 0":       func(c *Config) { c.Worker.CPUs = 0 },
+		"kubernetes.nats_storag": func(c *Config) { c.Kubernetes.NATSStorage = "much" },
 	} {
 		c := Default()
 		change(&c)
@@ -338,7 +340,11 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := Default().Validate(); err != nil {
-		t.Error(err)
+	known := Default()
+	known.GPU, known.Shape = "h100-80g", "Qwen3-8B"
+	for _, c := range []Config{Default(), known} {
+		if err := c.Validate(); err != nil {
+			t.Error(err)
+		}
 	}
 }
