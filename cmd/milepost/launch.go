@@ -49,7 +49,7 @@ func newLaunchCommand() *cobra.Command {
 			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n%s\n", out, strings.Join(files, ", "), map[string]string{
 				"local":      "start it with: " + filepath.Join(out, "run.sh"),
 				"slurm":      "submit it with: cd " + out + " && sbatch run.sbatch",
-				"kubernetes": "apply it with: kubectl apply -f " + out,
+				"kubernetes": "apply it with: kubectl apply -f " + out + "\nwhen the run is done, its pods stay, with their GPUs; delete them with: kubectl delete -f " + out,
 			}[target])
 			return nil
 		},

@@ -28,6 +28,9 @@ func TestLaunchRecipes(t *testing.T) {
 				t.Errorf("%s, %s: code %d: %s%s", name, target, code, said, errs)
 				continue
 			}
+			if ends := strings.HasSuffix(said, "with: kubectl delete -f "+out+"\n"); ends != (target == "kubernetes") {
+				t.Errorf("%s, %s: %s", name, target, said)
+			}
 			if target == "slurm" { // the configuration beside the job is whole and says the same
 				cfg, err := configs.Load(filepath.Join(out, "config.yaml"), nil)
 				if err != nil || cfg.Model != "/shared/m" || cfg.Run.Dir != "/shared/run" || cfg.Extends != "" {
