@@ -126,6 +126,10 @@ func (h *Hub) keep(k *keeper) {
 			gone("the run is over")
 			return
 		case <-silence.C:
+			if !h.nc.IsConnected() { // the run hears nobody: silence says nothing of the server
+				silence.Reset(h.cfg.Lease)
+				continue
+			}
 			gone(fmt.Sprintf("silent for %s", h.cfg.Lease))
 			if h.leave(k) {
 				return
@@ -140,6 +144,9 @@ func (h *Hub) keep(k *keeper) {
 				joined = false
 				h.free(k.name, "")
 			case b.Drains:
+				if b.Run == h.run { // claimed, not taken in yet
+					h.free(k.name, "")
+				}
 			case !b.Ready:
 				gone("its server does not answer")
 			case joined && (b.Offer != as.Offer || !b.Started.Equal(as.Started)):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // messenger starts a NATS server and returns a way to connect to it.
 func messenger(t *testing.T) func() *nats.Conn {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true})
+	return connector(t, startNATS(t, -1))
+}
+
+func startNATS(t *testing.T, port int) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,8 +38,12 @@ func messenger(t *testing.T) func() *nats.Conn {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the NATS server does not start")
 	}
+	return s
+}
+
+func connector(t *testing.T, s *server.Server) func() *nats.Conn {
 	return func() *nats.Conn {
-		nc, err := nats.Connect(s.ClientURL())
+		nc, err := nats.Connect(s.ClientURL(), nats.ReconnectWait(20*time.Millisecond), nats.MaxReconnects(-1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,6 +195,29 @@ func TestAServerJoinsAndLeaves(t *testing.T) {
 	case <-time.After(3 * quick().Heartbeat):
 	}
 	close(m.drain)
+	if err := w.ended(t); err != nil {
+		t.Error(err)
+	}
+	m.until(t, "join s http://a", "drain s", "drained s")
+}
+
+// A run that hears nobody does not take its servers for dead.
+func TestAnOutageOfTheMessengerIsNoServersDeath(t *testing.T) {
+	nats := startNATS(t, -1)
+	connect := connector(t, nats)
+	m := &members{drain: make(chan struct{})}
+	hub(t, connect(), "r", 1, m)
+	w := start(t, connect(), nil)
+	m.until(t, "join s http://a")
+	port := nats.Addr().(*net.TCPAddr).Port
+	nats.Shutdown()
+	nats.WaitForShutdown()
+	time.Sleep(3 * quick().Lease)
+	startNATS(t, port)
+	time.Sleep(3 * quick().Lease)
+	m.until(t, "join s http://a")
+	close(m.drain)
+	w.stop()
 	if err := w.ended(t); err != nil {
 		t.Error(err)
 	}
