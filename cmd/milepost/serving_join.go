@@ -80,7 +80,7 @@ func (j *joined) place(name, url string) (own *replica, err error) {
 			return nil, milepost.E(op, milepost.KindConflict, "%s is the address of %s, which the run started itself", url, r.name)
 		case r.name == name:
 			own = r
-		case r.url == url && r.up:
+		case r.url == url && (r.up || r.lost == nil): // also while it drains
 			return nil, milepost.E(op, milepost.KindUnavailable, "%s is the address of %s until that one leaves or its lease is over", url, r.name)
 		}
 	}

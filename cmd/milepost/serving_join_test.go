@@ -109,13 +109,15 @@ func TestThePlaceOfAJoiner(t *testing.T) {
 	gone := &replica{name: "gone", url: "http://a", lost: errors.New("silent")}
 	up := &replica{name: "up", url: "http://b", up: true}
 	own := &replica{name: "vllm-0", url: "http://c", started: true}
-	j := &joined{serving: &serving{replicas: []*replica{gone, up, own}}}
+	drains := &replica{name: "drains", url: "http://f"}
+	j := &joined{serving: &serving{replicas: []*replica{gone, up, own, drains}}}
 	for _, c := range []struct {
 		name, url string
 		want      milepost.Kind // "" = it joins
 		is        *replica
 	}{
 		{"up2", "http://b", milepost.KindUnavailable, nil},
+		{"drains2", "http://f", milepost.KindUnavailable, nil},
 		{"vllm-0", "http://d", milepost.KindConflict, nil},
 		{"other", "http://c", milepost.KindConflict, nil},
 		{"up", "http://b", "", up},
@@ -132,7 +134,7 @@ func TestThePlaceOfAJoiner(t *testing.T) {
 			t.Errorf("%s at %s: %+v, %v", c.name, c.url, r, err)
 		}
 	}
-	if len(j.replicas) != 4 {
+	if len(j.replicas) != 5 {
 		t.Errorf("%d replicas, want one more", len(j.replicas))
 	}
 }

@@ -37,7 +37,8 @@ func (s *serving) usePusher(ctx context.Context, trainer weights.Trainer, vocab 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.want = (order{}); s.pushing(); {
+	s.supersede(order{})
+	for s.pushing() {
 		changed := s.changed
 		s.mu.Unlock()
 		err := s.wait(ctx, changed)
@@ -77,7 +78,7 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 		s.mu.Unlock()
 		return nil, milepost.E("push", milepost.KindInternal, "no pusher")
 	}
-	s.want = order{number: s.want.number + 1, version: version, dir: dir}
+	s.supersede(order{number: s.want.number + 1, version: version, dir: dir})
 	s.mu.Unlock()
 	tried := map[*replica]int{}
 	var failure error
@@ -109,6 +110,16 @@ func (s *serving) Push(ctx context.Context, version int32, dir string) (map[stri
 			}
 		}
 	}
+}
+
+// supersede makes an order the current one. What bring is pushing of the one before ends: the canary would refuse it, since the
+// trainer has gone on. mu is held.
+func (s *serving) supersede(o order) {
+	if s.want.end != nil {
+		s.want.end()
+	}
+	o.ctx, o.end = context.WithCancel(s.ctx)
+	s.want = o
 }
 
 // settle waits until the replicas that are just being brought weights were tried with the current ones, whether they took them or
@@ -179,12 +190,12 @@ func (s *serving) push(ctx context.Context, targets []*replica) (weights.Report,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, r := range targets {
-		switch r.busy, r.tried = false, want.number; {
-		case r.start != starts[i]:
+		switch r.busy = false; {
+		case r.start != starts[i] || !r.up: // what it was, or went down in the middle
 		case taken[urls[i]]:
-			r.served, r.has, r.lost = want.version, want.number, nil
+			r.served, r.has, r.tried, r.lost = want.version, want.number, want.number, nil
 		default:
-			r.served = policy.NoVersion // nobody knows what it serves now
+			r.served, r.tried = policy.NoVersion, want.number // nobody knows what it serves now
 		}
 	}
 	s.tell()
@@ -209,11 +220,18 @@ func (s *serving) record(report weights.Report) {
 // bring pushes to a replica that came up until it has what is current, which may change meanwhile.
 func (s *serving) bring(r *replica, start int) {
 	defer s.brought(r, start)
-	for attempt := 0; s.claim(r, start); {
-		report, err := s.push(s.ctx, []*replica{r})
-		if err == nil {
+	for attempt := 0; ; {
+		ctx, ok := s.claim(r, start)
+		if !ok {
+			return
+		}
+		report, err := s.push(ctx, []*replica{r})
+		switch {
+		case err == nil:
 			attempt = 0
 			s.say(fmt.Sprintf("%s: weights v%d are served%s; canary agrees", s.label(r), report.Version, map[bool]string{true: " again"}[start > 1]))
+			continue
+		case ctx.Err() != nil && s.ctx.Err() == nil: // superseded
 			continue
 		}
 		if attempt++; attempt == bringAttempts {
@@ -237,14 +255,15 @@ func (s *serving) brought(r *replica, start int) {
 	}
 }
 
-// claim makes a replica busy for bring once no other push to it is under way; false where there is nothing to bring any more.
-func (s *serving) claim(r *replica, start int) bool {
+// claim makes a replica busy for bring once no other push to it is under way, and gives the order's context; false where there is
+// nothing to bring any more.
+func (s *serving) claim(r *replica, start int) (context.Context, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.ctx.Err() == nil && r.up && r.start == start && r.has != s.want.number {
 		if !r.busy {
 			r.busy = true
-			return true
+			return s.want.ctx, true
 		}
 		changed := s.changed
 		s.mu.Unlock()
@@ -254,7 +273,7 @@ func (s *serving) claim(r *replica, start int) bool {
 		}
 		s.mu.Lock()
 	}
-	return false
+	return nil, false
 }
 
 // figures are a push's, with what the replicas and their requests came to since the one before.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/milepost-rl/milepost/rollout/policy"
@@ -34,15 +35,22 @@ type order struct {
 	number  int
 	version int32
 	dir     string
+	ctx     context.Context // ends with the next order
+	end     context.CancelFunc
 }
 
 // forget forgets what the replica was pushed; serving.mu is held.
-func (r *replica) forget() { r.has, r.served = 0, policy.NoVersion }
+func (r *replica) forget() { r.has, r.tried, r.served = 0, 0, policy.NoVersion }
 
 // ready makes a replica that serves a member of the pool, and brings it the current weights.
 func (s *serving) ready(r *replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.admit(r)
+}
+
+// admit is ready; mu is held.
+func (s *serving) admit(r *replica) {
 	r.forget()
 	r.up, r.lost = true, nil
 	r.start++
@@ -67,6 +75,11 @@ func (s *serving) ready(r *replica) {
 func (s *serving) down(r *replica) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expel(r)
+}
+
+// expel is down; mu is held.
+func (s *serving) expel(r *replica) {
 	r.forget()
 	r.up = false
 	s.pool.Remove(r.url)

@@ -291,6 +291,37 @@ func TestAPushWaitsForAReplicaThatIsBroughtWeights(t *testing.T) {
 	r.until("open v1", "open v1")
 }
 
+// What a push comes to says nothing of a replica that went down in the middle of it.
+func TestAPushToAReplicaThatIsGoneDoesNotReviveIt(t *testing.T) {
+	r := newReplicaRig(t, func(*configs.Run) {})
+	r.until("joining v-1", "joining v-1")
+	r.push(0)
+	waits := filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-1").Port)+".waits")
+	write(t, waits, "")
+	done := make(chan struct{})
+	go func() { defer close(done); r.push(1) }()
+	r.until("open v1", "shut v0")
+	var lost *replica
+	r.mu.Lock()
+	for _, x := range r.replicas {
+		if x.name == "vllm-1" {
+			lost = x
+		}
+	}
+	r.mu.Unlock()
+	r.down(lost) // as where its worker fell silent and its server lives on
+	r.lose(lost, errors.New("silent"))
+	if err := os.Remove(waits); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lost.lost == nil || lost.has != 0 {
+		t.Errorf("%+v, want it to be lost still", lost)
+	}
+}
+
 // A push that every replica refuses fails, with the reason.
 func TestAPushThatNobodyTakesFails(t *testing.T) {
 	r := newReplicaRig(t, func(c *configs.Run) { c.Server.Replicas = 1 })

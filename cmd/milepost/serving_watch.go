@@ -33,9 +33,9 @@ func (s *serving) watch(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		var urls []string
-		for _, r := range s.foreign() {
-			urls = append(urls, r.url)
-			s.checkVersion(ctx, r)
+		for r, url := range s.foreign() {
+			urls = append(urls, url)
+			s.checkVersion(ctx, r, url)
 		}
 		s.pool.Check(ctx, urls)
 		select {
@@ -46,12 +46,14 @@ func (s *serving) watch(ctx context.Context) {
 	}
 }
 
-func (s *serving) foreign() (out []*replica) {
+// foreign are the replicas that are up and were not started here, with their addresses.
+func (s *serving) foreign() map[*replica]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	out := map[*replica]string{}
 	for _, r := range s.replicas {
 		if r.up && !r.started {
-			out = append(out, r)
+			out[r] = r.url
 		}
 	}
 	return out
@@ -59,14 +61,14 @@ func (s *serving) foreign() (out []*replica) {
 
 // checkVersion finds out whether a server was started anew behind the run's back, which its version, or the adapters that it
 // has, tell: it then joins again.
-func (s *serving) checkVersion(ctx context.Context, r *replica) {
+func (s *serving) checkVersion(ctx context.Context, r *replica, url string) {
 	s.mu.Lock()
 	want, start := r.served, r.start
 	s.mu.Unlock()
 	if want == policy.NoVersion {
 		return
 	}
-	client, err := vllm.New(vllm.Config{URL: r.url, Model: s.pool.Config().Model})
+	client, err := vllm.New(vllm.Config{URL: url, Model: s.pool.Config().Model})
 	if err != nil {
 		return
 	}
@@ -75,12 +77,11 @@ func (s *serving) checkVersion(ctx context.Context, r *replica) {
 	defer cancel()
 	serves, what, err := s.stillServes(ctx, client, want)
 	s.mu.Lock()
-	anew := err == nil && !serves && r.served == want && r.start == start && r.up && !r.busy
-	s.mu.Unlock()
-	if anew {
+	defer s.mu.Unlock()
+	if err == nil && !serves && r.served == want && r.start == start && r.up && !r.busy {
 		s.say(fmt.Sprintf("%s serves %s, pushed was %d: it was started anew", s.label(r), what, want))
-		s.down(r)
-		s.ready(r)
+		s.expel(r)
+		s.admit(r)
 	}
 }
 
