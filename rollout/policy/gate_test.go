@@ -326,10 +326,10 @@ func TestDrainWaitsForOtherPools(t *testing.T) {
 		requests.Store(1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for _, want := range []time.Duration{2 * time.Second, time.Minute} { // it ends what it has, and it does not
+		for _, want := range []time.Duration{2750 * time.Millisecond, time.Minute} { // it ends what it has, and it does not
 			began := time.Now()
 			if want < time.Minute {
-				time.AfterFunc(want-100*time.Millisecond, func() { requests.Store(0) })
+				time.AfterFunc(1900*time.Millisecond, func() { requests.Store(0) })
 			}
 			p.Drain(ctx, "http://a")
 			if took := time.Since(began); took != want || len(p.Snapshot()) != 0 {

@@ -92,15 +92,21 @@ func (p *Pool) Drain(ctx context.Context, url string) {
 	p.mu.Unlock()
 }
 
-// idleEvery is how often a server that leaves is asked what it still does.
-const idleEvery = 250 * time.Millisecond
+// idleEvery is how often a server that leaves is asked what it still does, and idleLooks how often in a row it must do nothing: a pool
+// on another machine may have sent a request before it knew, and has an answer a little later than the server is done with it.
+const (
+	idleEvery = 250 * time.Millisecond
+	idleLooks = 4
+)
 
 // idle waits until a server says that it has no request any more. It alone knows those of pools on other machines. One that
 // does not answer has none worth waiting for.
 func idle(ctx context.Context, e *endpoint) {
-	for e.member.Err() == nil && ctx.Err() == nil {
+	for looks := 0; e.member.Err() == nil && ctx.Err() == nil; {
 		m, err := e.client.Metrics(ctx)
-		if err != nil || m.Running+m.Waiting == 0 {
+		if m.Running+m.Waiting > 0 {
+			looks = 0
+		} else if looks++; err != nil || looks == idleLooks {
 			return
 		}
 		select {
