@@ -79,7 +79,7 @@ const (
 	noticeLeast  = 20 * time.Millisecond  // between notices with news
 	cancelBound  = 10 * time.Second       // how long a cancelled episode's worker may take to answer
 	cancelAgain  = 250 * time.Millisecond // a cancellation may be lost, so it is repeated until it is answered
-	handleBound  = uploadBound            // of one message, with its objects
+	handleBound  = 5 * time.Minute        // of one message, with its objects
 	aloneFor     = 30 * time.Second       // how long episodes may wait without a worker before the run says so
 	workerSilent = 15 * time.Second       // after which a worker is not counted any more
 )

@@ -136,7 +136,6 @@ func (w *Worker) deliver(h *holding, ep *milepost.Episode, files []milepost.Tree
 // How long a worker waits for the word of a run, between tries, and how many tries it makes while it is connected.
 const (
 	replyBound  = 30 * time.Second // beyond the time that the objects of a message took, which the run has to fetch as well
-	uploadBound = 10 * time.Minute // of the objects of a message
 	tryFirst    = 50 * time.Millisecond
 	tryMost     = 2 * time.Second
 	stepTries   = 8
@@ -183,9 +182,7 @@ func isOurs(err error) bool {
 // say makes one try. The answer may take as long again as what was stored for it: a slow network is slow in both directions.
 func (w *Worker) say(ctx context.Context, subject string, body func(context.Context) (any, error)) (*wireReply, error) {
 	began := time.Now()
-	storing, cancel := context.WithTimeout(ctx, uploadBound)
-	v, err := body(storing)
-	cancel()
+	v, err := body(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,18 @@ func (d *depot) room() int {
 	return max(0, min(d.inline, (int(d.nc.MaxPayload())-messages.Headroom)/2))
 }
 
+// slowest is the rate [bytes a second] below which a store is taken for lost; storing has replyBound besides.
+const slowest = 256 << 10
+
+// storing bounds the storing of so many bytes: an acknowledgement that was lost never comes.
+func storing(ctx context.Context, bytes int) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, replyBound+time.Duration(bytes)*time.Second/slowest)
+}
+
 func (d *depot) open(ctx context.Context) (jetstream.ObjectStore, *messages.Objects, error) {
 	const op = "remote: object store"
+	ctx, cancel := context.WithTimeout(ctx, replyBound) // others wait for the lock
+	defer cancel()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.store != nil {
@@ -88,6 +98,8 @@ func (d *depot) wrap(ctx context.Context, v any) (parcel, error) {
 	if err != nil {
 		return parcel{}, err
 	}
+	ctx, cancel := storing(ctx, len(body))
+	defer cancel()
 	p := parcel{Sum: messages.HashHex(body)}
 	p.Object = "rollout/" + p.Sum
 	_, err = store.PutBytes(ctx, p.Object, body) // again each time: the store may have been lost since
@@ -133,6 +145,8 @@ func (d *depot) pack(ctx context.Context, from messages.BlobGetter, delta []mile
 		if err != nil {
 			return err
 		}
+		ctx, cancel := storing(ctx, len(data))
+		defer cancel()
 		return d.failed(objs.UploadBytes(ctx, object, data))
 	})
 }
