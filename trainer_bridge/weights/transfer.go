@@ -237,16 +237,18 @@ func (t *Transfer) send(ctx context.Context, server *vllm.Client, w Weights, g *
 	if err := start(ctx, server); err != nil {
 		return err
 	}
+	var sent error
 	both, ctxBoth := errgroup.WithContext(ctx) // either end that fails frees the other
 	both.Go(func() error {
 		return server.UpdateWeights(ctxBoth, vllm.TransferPlan{Names: plan.Names, DTypes: plan.DTypes, Shapes: plan.Shapes})
 	})
 	both.Go(func() error {
 		_, err := t.sender.TransferSend(ctxBoth, g.link, w.Dir, plan.SHA256)
-		return blame(err)
+		sent = blame(err)
+		return sent
 	})
 	if err := both.Wait(); err != nil {
-		return errors.Join(err, t.giveUp(ctx, server))
+		return errors.Join(err, sent, t.giveUp(ctx, server)) // the server's echo of the trainer's failure may come first
 	}
 	return server.FinishUpdate(ctx)
 }
