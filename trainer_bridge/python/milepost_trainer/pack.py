@@ -32,7 +32,7 @@ def packed_attention(module, query, key, value, attention_mask, dropout=0.0, sca
     for name in ("softcap", "s_aux"):  # a cap on the scores; sinks
         if kwargs.get(name) is not None:
             raise invalid(
-                f"{type(module).__name__} wants {name}, which the packed attention does not compute; allowed: plain softmax attention"
+                f"{type(module).__name__} wants {name}, which packed attention does not compute; allowed: plain softmax"
             )
     if context is not None:
         query, key, value = context.query_key_value(query, key, value)
