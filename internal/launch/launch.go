@@ -117,8 +117,8 @@ func (s Spec) check(target string) error {
 		return milepost.E(op, milepost.KindInvalid, "server.tensor_parallel is %d and launch.gpus_per_node %d; a replica lies on one node", s.Parallel, s.GPUsPerNode)
 	case s.GPUsPerNode > 0 && s.Ranks > s.GPUsPerNode:
 		return milepost.E(op, milepost.KindInvalid, "trainer.ranks is %d and launch.gpus_per_node %d; each rank has a GPU of its own", s.Ranks, s.GPUsPerNode)
-	case target == "local" && s.GPUsPerNode > 0 && s.Replicas*s.Parallel+s.Ranks > s.GPUsPerNode:
-		return milepost.E(op, milepost.KindInvalid, "%d replicas of %d GPUs and %d ranks want more than the machine's %d GPUs", s.Replicas, s.Parallel, s.Ranks, s.GPUsPerNode)
+	case target == "local" && s.GPUsPerNode > 0 && s.GPUs() > s.GPUsPerNode:
+		return milepost.E(op, milepost.KindInvalid, "launch.replicas x server.tensor_parallel + trainer.ranks is %d; allowed on one machine: launch.gpus_per_node, %d", s.GPUs(), s.GPUsPerNode)
 	case target == "local" && s.TrainerNodes > 1:
 		return milepost.E(op, milepost.KindInvalid, "launch.trainer_nodes is %d; target local is one machine", s.TrainerNodes)
 	case target == "slurm" && int(s.Slurm.Time.Minutes())*60 <= s.Notice():
@@ -139,6 +139,23 @@ func (s Spec) check(target string) error {
 		}
 	}
 	return nil
+}
+
+// GPUs is the number of GPUs that are launched upon, with one node of the trainer.
+func (s Spec) GPUs() int {
+	n := 0
+	if !s.OwnServers {
+		n += s.Replicas * s.Parallel
+	}
+	if !s.OwnTrainer {
+		n += s.Ranks
+	}
+	return n
+}
+
+// OneNode says whether servers and trainer share a node of GPUs: what has a node takes the whole of it.
+func (s Spec) OneNode() bool {
+	return s.TrainerNodes == 1 && !s.OwnServers && !s.OwnTrainer && s.GPUs() <= s.GPUsPerNode
 }
 
 // ServerNodes is the number of nodes that the replicas take.
@@ -257,7 +274,7 @@ func (s Spec) TaskMemory() string {
 
 // TrainerGroup is the place of the trainer among SLURM's groups.
 func (s Spec) TrainerGroup() int {
-	if s.OwnServers {
+	if s.OwnServers || s.OneNode() {
 		return 1
 	}
 	return 2

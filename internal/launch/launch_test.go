@@ -32,6 +32,9 @@ func cluster(s *Spec) {
 	s.Docker, s.Slurm.Account, s.Slurm.Partition, s.Slurm.CPUs, s.Slurm.Setup = true, "lab", "gpu", "cpu", []string{"module load cuda", "export GREETING='it is on'"}
 }
 
+// oneNode is what servers and trainer share a node of 8 GPUs with.
+func oneNode(s *Spec) { s.GPUsPerNode, s.Replicas, s.Parallel, s.TrainerNodes, s.Ranks = 8, 2, 2, 1, 4 }
+
 // variants are the shapes that templates branch on.
 var variants = map[string]func(*Spec){
 	"small": nil, "cluster": cluster,
@@ -39,6 +42,7 @@ var variants = map[string]func(*Spec){
 	"own trainer": func(s *Spec) { cluster(s); s.OwnTrainer, s.Docker = true, false },
 	"all own":     func(s *Spec) { s.OwnServers, s.OwnTrainer, s.ShadowWorkers = true, true, 0 },
 	"no box":      func(s *Spec) { s.Kubernetes.Sandbox = "none" },
+	"one node":    func(s *Spec) { cluster(s); oneNode(s) },
 	"transfer":    func(s *Spec) { cluster(s); s.Transfer = true },
 	"yaml words":  func(s *Spec) { s.Name, s.Kubernetes.Namespace, s.Kubernetes.Claim = "on", "123", "null" },
 }
@@ -295,7 +299,7 @@ func TestWriteRefuses(t *testing.T) {
 		"no such target":                {"ray", "", `no target is called "ray"; allowed: local, slurm, kubernetes`, milepost.KindInvalid, nil},
 		"a name":                        {"slurm", "", `run.name is "Mine_1"`, milepost.KindInvalid, func(s *Spec) { s.Name = "Mine_1" }},
 		"several nodes on one machine":  {"local", "", "target local is one machine", milepost.KindInvalid, func(s *Spec) { s.TrainerNodes = 2 }},
-		"too few GPUs":                  {"local", "", "want more than the machine's 8 GPUs", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Replicas, s.Parallel, s.Ranks = 8, 2, 4, 2 }},
+		"too few GPUs":                  {"local", "", "launch.replicas x server.tensor_parallel + trainer.ranks is 10; allowed on one machine: launch.gpus_per_node, 8", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Replicas, s.Parallel, s.Ranks = 8, 2, 4, 2 }},
 		"a replica over two nodes":      {"slurm", "", "a replica lies on one node", milepost.KindInvalid, func(s *Spec) { s.GPUsPerNode, s.Parallel = 4, 8 }},
 		"a trainer nobody finds":        {"slurm", "", "weights.transfer.host is a loopback address, where servers on other nodes do not find the trainer of trainer.address; allowed: ", milepost.KindInvalid, func(s *Spec) { s.Transfer, s.OwnTrainer = true, true }},
 		"a name of services":            {"kubernetes", "", `run.name is "1st"; it names services`, milepost.KindInvalid, func(s *Spec) { s.Name = "1st" }},
@@ -315,8 +319,13 @@ func TestWriteRefuses(t *testing.T) {
 			t.Errorf("%s: %d files were written", name, len(entries))
 		}
 	}
-	if _, err := Write("local", t.TempDir(), spec(nil)); err != nil {
-		t.Errorf("an empty folder: %v", err)
+	for name, change := range map[string]func(*Spec){
+		"an empty folder": nil, "all GPUs": oneNode,
+		"GPUs of the trainer alone": func(s *Spec) { oneNode(s); s.OwnServers, s.Ranks = true, 8 },
+	} {
+		if _, err := Write("local", t.TempDir(), spec(change)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

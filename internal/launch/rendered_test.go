@@ -151,6 +151,35 @@ func TestSlurmNode(t *testing.T) {
 	}
 }
 
+// TestSlurmGroups: servers and trainer that fit one node have one group, whose GPUs they share; what does not fit has two.
+func TestSlurmGroups(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Spec)
+		groups int
+		want   []string
+	}{
+		"one node":       {oneNode, 2, []string{"step 1 serve 2 --nodes=1\n", "step 1 trainer 1 --nodes=1\n", `if [ "$1" = trainer ]; then export CUDA_VISIBLE_DEVICES=4,5,6,7; fi`, "HET_GROUP_1\" |"}},
+		"a GPU too many": {func(s *Spec) { oneNode(s); s.Ranks = 5 }, 3, []string{"step 1 serve 2 --nodes=1\n", "step 2 trainer 1 --nodes=1\n", "HET_GROUP_2\" |"}},
+		"two nodes":      {func(s *Spec) { oneNode(s); s.TrainerNodes = 2 }, 3, []string{"step 2 trainer 2 --nodes=2\n"}},
+		"no GPUs":        {func(s *Spec) { oneNode(s); s.GPUsPerNode = 0 }, 3, []string{"step 2 trainer 1 --nodes=1\n"}},
+		"own trainer":    {func(s *Spec) { oneNode(s); s.OwnTrainer = true }, 2, []string{"step 1 serve 2 --nodes=1\n"}},
+	} {
+		texts, err := spec(c.change).render(targets["slurm"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(texts["run.sbatch"])
+		if n := 1 + strings.Count(text, "#SBATCH hetjob\n"); n != c.groups {
+			t.Errorf("%s: %d groups, want %d", name, n, c.groups)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, text)
+			}
+		}
+	}
+}
+
 // TestSlurmNotice: SLURM speaks before the slowest part has to be gone.
 func TestSlurmNotice(t *testing.T) {
 	for drain, want := range map[time.Duration]string{time.Minute: "B:TERM@180\n", 5 * time.Minute: "B:TERM@420\n"} {
