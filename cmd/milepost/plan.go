@@ -158,6 +158,7 @@ func (f *planFlags) input(cfg configs.Run) (plan.Input, error) {
 	}
 	in := plan.Input{
 		Model: name, Shape: shape, GPU: gpu, Nodes: cfg.Launch.TrainerNodes, Replicas: cfg.Launch.Replicas, Context: context, Longest: longest,
+		Every: cfg.Schedule.CheckpointEvery, Kept: cfg.Schedule.Retention.Checkpoints,
 		Trainer: plan.Trainer{
 			Ranks: cfg.Trainer.Ranks * cfg.Launch.TrainerNodes, Share: cfg.Trainer.ContextParallel, BFloat16: cfg.Trainer.DType == "bfloat16", Recompute: cfg.Trainer.Recompute,
 			Tokens: max(cfg.Update.MicroTokens, min(longest, cfg.Server.MaxModelLen)), Steps: optimizerSteps(cfg), Epochs: cfg.Update.Epochs, Scored: cfg.Trainer.Reference != "", Reference: cfg.Trainer.Reference != "" && !(cfg.Trainer.Lora.Enabled && filepath.Clean(cfg.Trainer.Reference) == filepath.Clean(cfg.Model)),
@@ -251,13 +252,14 @@ func (f *planFlags) print(out io.Writer, r plan.Result) error {
 	items(fmt.Sprintf("Trainer, each of %d ranks (and %.1f GiB of the first node's memory at an export)", r.Ranks, r.Host/(1<<30)), r.Trainer)
 	items(fmt.Sprintf("Server, each GPU of %d replicas", r.Replicas), r.Serving.Items)
 	fmt.Fprintf(out, "%d bytes of KV cache a token; %d tokens fit, %.1f sequences of full length a replica\n\n", r.Serving.KVToken, r.Serving.KVTokens, r.Serving.Sequences)
+	fmt.Fprintf(out, "Disk: %.2f GiB a checkpoint; %.2f GiB for those that stay and the one being written\n\n", r.Checkpoint/(1<<30), r.Disk/(1<<30))
 	w := r.Work
 	fmt.Fprintf(out, "An update: %d episodes of %.0f tokens (%.0f sampled, %.0f turns): %.3g tokens, %.3g operations\n", w.Episodes, w.Context, w.Sampled, w.Turns, r.Tokens, r.FLOPs)
 	for _, s := range r.Stages {
-		fmt.Fprintf(out, "  %-9s %9s  %s\n", s.Name, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Why)
+		fmt.Fprintf(out, "  %-10s %9s  %s\n", s.Name, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second), s.Why)
 	}
 	if r.Bottleneck != "" {
-		fmt.Fprintf(out, "  %-9s %9s  bottleneck: %s\n", "update", time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Bottleneck)
+		fmt.Fprintf(out, "  %-10s %9s  bottleneck: %s\n", "update", time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Bottleneck)
 	}
 	for _, text := range r.Warnings {
 		fmt.Fprintf(out, "warning: %s\n", text)

@@ -25,6 +25,21 @@ func TestPlanRecipes(t *testing.T) {
 	}
 }
 
+// TestPlanOneNode: what docs/launch.md says of one node of 8 GPUs fits it, and says so with its checkpoints.
+func TestPlanOneNode(t *testing.T) {
+	for _, name := range []string{"swe_mile_bug_repair_9b", "swe_mile_bug_repair_9b_async", "swe_mile_repo_generation_9b"} {
+		set := []string{"-c", name, "--set", "launch.replicas=2", "--set", "trainer.ranks=4", "--set", "trainer.context_parallel=4"}
+		code, out, errs := milepostRun(t, append([]string{"plan"}, set...)...)
+		if code != exitDone || !strings.Contains(out, " GiB a checkpoint; ") || !strings.Contains(out, " written, and read for their hash, by 1 nodes, every 1 updates") {
+			t.Errorf("%s: code %d: %s%s", name, code, out, errs)
+		}
+		set = append(set, "--set", "model=/m", "--set", "tasks.train=/t", "--target", "local", "--out", t.TempDir())
+		if code, _, errs := milepostRun(t, append([]string{"launch"}, set...)...); code != exitDone {
+			t.Errorf("%s: code %d: %s", name, code, errs)
+		}
+	}
+}
+
 // TestPlanHeaderOfRFT: the commands at the top of nebius_rft are ones that the program and its configuration take.
 func TestPlanHeaderOfRFT(t *testing.T) {
 	text, err := os.ReadFile("../../configs/nebius_rft.yaml")

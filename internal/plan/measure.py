@@ -1,18 +1,20 @@
 """What an update of the trainer holds in memory, counted by PyTorch itself, for the test of this package.
 
 python measure.py CASES.json: a list of {"model": a LlamaConfig or Qwen3Config as a mapping, "dtype", "recompute",
-"tokens": lengths of the sequences of one row}; prints a list of {"parameters", "peak", "held", "rss"}, in bytes but the
+"tokens": lengths of the sequences of one row}; prints a list of {"parameters", "peak", "held", "disk", "rss"}, in bytes but the
 first: peak is the largest sum of all tensors during an optimizer step over two rows, held is what remains after it
-(weights and optimizer), rss the largest that the process has been so far.
+(weights and optimizer), disk a checkpoint's files, rss the largest that the process has been so far.
 """
 
 import json
+import os
 import resource
 import sys
+import tempfile
 
 import torch
 import transformers
-from milepost_trainer import optim, pack, policy
+from milepost_trainer import checkpoint, optim, pack, policy, trainer
 from torch.distributed._tools.mem_tracker import MemTracker
 
 KINDS = {"llama": transformers.LlamaConfig, "qwen3": transformers.Qwen3Config}
@@ -20,6 +22,16 @@ KINDS = {"llama": transformers.LlamaConfig, "qwen3": transformers.Qwen3Config}
 
 def total(snapshot: dict) -> int:
     return sum(int(v) for device in snapshot.values() for k, v in device.items() if "Total" in str(k))
+
+
+def disk(trained: policy.Policy, optimizer) -> int:
+    """Bytes of the checkpoint of a trainer that has these, and no tokenizer."""
+    owner = trainer.Trainer()
+    owner.policy, owner.optimizer = trained, optimizer
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "checkpoint")
+        checkpoint.save(owner, path)
+        return sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(path) for name in names)
 
 
 def measure(case: dict) -> dict:
@@ -52,6 +64,7 @@ def measure(case: dict) -> dict:
         "parameters": sum(p.numel() for p in net.parameters()),
         "peak": total(tracker.get_tracker_snapshot("peak")),
         "held": total(tracker.get_tracker_snapshot("current")),
+        "disk": disk(trained, optimizer),
         "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
 

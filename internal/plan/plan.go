@@ -19,6 +19,8 @@ type Input struct {
 	Context  int // tokens that the model can, stretched or not
 	Longest  int // tokens of the longest turn that a rollout may have
 	Work     Workload
+	Every    int // updates between checkpoints; 0 = 1
+	Kept     int // checkpoints that stay
 }
 
 // Problem is something that does not fit, with settings that would.
@@ -34,8 +36,10 @@ type Result struct {
 	Active     int       `json:"active"` // parameters that a token is multiplied with
 	GPU        *GPU      `json:"gpu,omitempty"`
 	Ranks      int       `json:"ranks"`
-	Trainer    []Item    `json:"trainer"` // of one rank
-	Host       float64   `json:"host"`    // bytes of memory of the trainer's first node: the gathered export
+	Trainer    []Item    `json:"trainer"`          // of one rank
+	Host       float64   `json:"host"`             // bytes of memory of the trainer's first node: the gathered export
+	Checkpoint float64   `json:"checkpoint_bytes"` // on disk, of one
+	Disk       float64   `json:"disk_bytes"`       // of all checkpoints at once: those that stay, and the one that is being written
 	Serving    Serving   `json:"serving"`
 	Replicas   int       `json:"replicas"`
 	Work       Workload  `json:"work"`
@@ -72,6 +76,8 @@ func Make(in Input) Result {
 		Trainer: trainerItems(s, in.Trainer), Host: 4 * float64(s.Parameters()), Serving: serve(s, in.Server, memory), Replicas: in.Replicas,
 		Work: in.Work, Tokens: in.Work.Context * float64(in.Work.Episodes), FLOPs: updateFLOPs(s, in.Trainer, in.Work),
 	}
+	r.Checkpoint = checkpointBytes(s, in.Trainer)
+	r.Disk = float64(in.Kept+1) * r.Checkpoint
 	r.check(in)
 	if in.GPU == nil {
 		return r
@@ -174,14 +180,14 @@ func tryServer(in Input) []string {
 
 // time adds the stages and names the longest.
 func (r *Result) time(in Input) {
-	roll, tests, up, weights := rollouts(in, r.Serving), probes(in.Work), update(in, in.Nodes), push(in)
-	r.Stages = []Stage{roll, tests, up, weights}
-	ahead, behind := max(roll.Seconds, tests.Seconds), up.Seconds+weights.Seconds
+	roll, tests, up, save, weights := rollouts(in, r.Serving), probes(in.Work), update(in, in.Nodes), checkpoint(in), push(in)
+	r.Stages = []Stage{roll, tests, up, save, weights}
+	ahead, behind := max(roll.Seconds, tests.Seconds), up.Seconds+save.Seconds+weights.Seconds
 	if r.Seconds = ahead + behind; in.Work.Async {
 		r.Seconds = max(ahead, behind)
 	}
 	for _, s := range r.Stages {
-		if s.Seconds == max(roll.Seconds, tests.Seconds, up.Seconds, weights.Seconds) {
+		if s.Seconds == max(roll.Seconds, tests.Seconds, up.Seconds, save.Seconds, weights.Seconds) {
 			r.Bottleneck = s.Name
 		}
 	}

@@ -42,7 +42,7 @@ func TestItFits(t *testing.T) {
 	if want := 4 * (2*float64(r.Active) + 2*36*4096*16384) * 192 * 16384; math.Abs(r.FLOPs/want-1) > 1e-12 {
 		t.Errorf("%g operations, want %g", r.FLOPs, want)
 	}
-	if len(r.Stages) != 4 || r.Seconds <= r.Stages[0].Seconds || r.Bottleneck == "" {
+	if len(r.Stages) != 5 || r.Seconds <= r.Stages[0].Seconds || r.Bottleneck == "" {
 		t.Errorf("%+v, %v, %q", r.Stages, r.Seconds, r.Bottleneck)
 	}
 	in := input(t, "qwen3-8b", "h100-80g")
@@ -91,7 +91,7 @@ func TestEveryEpochCosts(t *testing.T) {
 		in := plain
 		c.change(&in.Trainer)
 		r := Make(in)
-		if len(r.Stages) != 4 {
+		if len(r.Stages) != 5 {
 			t.Errorf("%s: %+v", name, r.Problems)
 		} else if got, moved := 4*r.FLOPs/base.FLOPs, 3*r.Stages[2].Seconds/base.Stages[2].Seconds; math.Abs(got-c.flops) > 1e-9 || math.Abs(moved-c.moved) > 1e-9 {
 			t.Errorf("%s: %g forward passes and %g copies moved, want %g and %g", name, got, moved, c.flops, c.moved)
@@ -154,6 +154,34 @@ func TestAnAdapterIsSmall(t *testing.T) {
 		if item.Bytes != want {
 			t.Errorf("%s: %g bytes, want %g", item.Name, item.Bytes, want)
 		}
+	}
+}
+
+// TestCheckpoints: 12 bytes of what is trained, written and read at 2 GB/s a node; an adapter's are small.
+func TestCheckpoints(t *testing.T) {
+	in := input(t, "qwen3-8b", "h100-80g")
+	in.Kept = 2
+	whole := 12 * float64(in.Shape.Parameters())
+	for name, c := range map[string]struct {
+		change         func(*Input)
+		bytes, seconds float64
+	}{
+		"every update":  {func(*Input) {}, whole, whole / 1e9},
+		"four nodes":    {func(in *Input) { in.Nodes = 4 }, whole, whole / 4e9},
+		"every fifth":   {func(in *Input) { in.Every = 5 }, whole, whole / 5e9},
+		"of an adapter": {func(in *Input) { in.Trainer.Adapter = 16 }, 12 * 43646976, 12 * 43646976 / 1e9},
+	} {
+		changed := in
+		c.change(&changed)
+		r := Make(changed)
+		if s := r.Stages[3]; s.Name != "checkpoint" || math.Abs(s.Seconds/c.seconds-1) > 1e-12 || r.Checkpoint != c.bytes || r.Disk != 3*c.bytes {
+			t.Errorf("%s: %g bytes, %g on disk, %+v, want %g bytes and %g s", name, r.Checkpoint, r.Disk, s, c.bytes, c.seconds)
+		}
+	}
+	r, late := Make(in), in
+	late.Every = 1 << 30
+	if got := r.Seconds - Make(late).Seconds; math.Abs(got/(whole/1e9)-1) > 1e-6 {
+		t.Errorf("an update takes %g s more by its checkpoint, want %g", got, whole/1e9)
 	}
 }
 

@@ -113,6 +113,13 @@ func update(in Input, nodes int) Stage {
 	return out
 }
 
+// checkpoint is an update's share of one: every node writes its part, and reads it again for its hash.
+func checkpoint(in Input) Stage {
+	bytes, every := checkpointBytes(in.Shape, in.Trainer), max(1, in.Every)
+	return Stage{Name: "checkpoint", Seconds: 2 * bytes / (disk * float64(max(1, in.Nodes)*every)),
+		Why: fmt.Sprintf("%.3g GB written, and read for their hash, by %d nodes, every %d updates", bytes/1e9, max(1, in.Nodes), every)}
+}
+
 func push(in Input) Stage {
 	bytes := float64(in.Server.Size) * float64(in.Shape.Parameters())
 	return Stage{Name: "push", Seconds: 2 * bytes / disk, Why: fmt.Sprintf("%.0f GB written and read over a shared disk", bytes/1e9)}

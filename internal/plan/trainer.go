@@ -64,6 +64,14 @@ func trainerItems(s modeldir.Shape, t Trainer) []Item {
 	return append(items, Item{"activations", tokens * (layers*whole + endActivations(s))}, Item{"logits", logits(s, t)})
 }
 
+// checkpointBytes is a checkpoint on disk: what is trained, and AdamW's two moments of it, in float32.
+func checkpointBytes(s modeldir.Shape, t Trainer) float64 {
+	if t.Adapter > 0 {
+		return 12 * float64(s.Adapter(t.Adapter))
+	}
+	return 12 * float64(s.Parameters())
+}
+
 // endActivations is what embedding and last norm keep of a token: its embedding, the norm's two tensors and output, and
 // the hidden states that predict something, with their gradient.
 func endActivations(s modeldir.Shape) float64 { return 4 * 5 * float64(s.Width) }
