@@ -22,6 +22,7 @@ type Config struct {
 	RolloutWorkers int        `yaml:"rollout_workers"` // processes that run agent loops; 0 = the orchestrator runs them itself
 	ShadowWorkers  int        `yaml:"shadow_workers"`  // processes that run tests beside the agents; 0 = the orchestrator runs them itself
 	NATSServers    int        `yaml:"nats_servers"`    // 1, or a cluster of 3 of which one may die
+	PortOffset     int        `yaml:"port_offset"`     // added to every port of local and slurm, so that runs that share a machine can differ
 	Orchestrator   Resources  `yaml:"orchestrator"`    // of the orchestrator
 	Worker         Resources  `yaml:"worker"`          // of one rollout or shadow worker
 	Slurm          Slurm      `yaml:"slurm"`           // for --target slurm
@@ -105,6 +106,8 @@ func (c Config) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "shape is %q; allowed: \"\" (none), %s", c.Shape, strings.Join(modeldir.Presets(), ", "))
 	case c.NATSServers != 1 && c.NATSServers != 3:
 		return milepost.E(op, milepost.KindInvalid, "nats_servers is %d; allowed: 1, or 3 for a cluster", c.NATSServers)
+	case c.PortOffset < 0 || c.PortOffset > 30000:
+		return milepost.E(op, milepost.KindInvalid, "port_offset is %d; allowed: 0 to 30000", c.PortOffset)
 	case c.Slurm.Time < time.Minute:
 		return milepost.E(op, milepost.KindInvalid, "slurm.time is %v; allowed: 1m or more", c.Slurm.Time)
 	case !dnsLabel.MatchString(k.Namespace):

@@ -64,6 +64,9 @@ func Write(target, out string, s Spec) ([]string, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, milepost.Wrap(op, milepost.KindUnavailable, err)
 	}
+	if target == "kubernetes" { // every pod has an address of its own
+		s.PortOffset = 0
+	}
 	texts, err := s.render(files)
 	if err != nil {
 		return nil, err
@@ -169,6 +172,9 @@ func (s Spec) ServerNodes() int {
 
 // PerNode is the number of replicas on one node.
 func (s Spec) PerNode() int { return (s.Replicas + s.ServerNodes() - 1) / s.ServerNodes() }
+
+// Shifted is a port as this run has it.
+func (s Spec) Shifted(port int) int { return port + s.PortOffset }
 
 // Program is the milepost program.
 func (s Spec) Program() string {

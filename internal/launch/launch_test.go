@@ -335,6 +335,7 @@ func TestValidate(t *testing.T) {
 		`command is "eval"; allowed: train, rft`:                                     func(c *Config) { c.Command = "eval" },
 		`gpu is "h100"; allowed: "" (none), a100-40g, a100-80g, h100-80g, `:          func(c *Config) { c.GPU = "h100" },
 		`shape is "/models/m"; allowed: "" (none), qwen2.5-72b, qwen3-30b-a3b, qwen`: func(c *Config) { c.Shape = "/models/m" },
+		"port_offset is 30001; allowed: 0 to 30000":                                  func(c *Config) { c.PortOffset = 30001 },
 		"replicas is 0":          func(c *Config) { c.Replicas = 0 },
 		"slurm.time is 1s":       func(c *Config) { c.Slurm.Time = time.Second },
 		"kubernetes.namespace":   func(c *Config) { c.Kubernetes.Namespace = "A b" },

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -176,6 +178,32 @@ func TestSlurmGroups(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in\n%s", name, want, text)
 			}
+		}
+	}
+}
+
+// TestPortOffset: it is added to every port of part.sh, and to none in Kubernetes.
+func TestPortOffset(t *testing.T) {
+	port := regexp.MustCompile(`\b(4222|6222|8222|8000|29600|29500|9464|9500|9600)\b`)
+	written := func(target, file string, offset int) string {
+		out := filepath.Join(t.TempDir(), "out")
+		if _, err := Write(target, out, spec(func(s *Spec) { cluster(s); s.TrainerNodes, s.GPUsPerNode, s.PortOffset = 1, 32, offset })); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(filepath.Join(out, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for target, file := range map[string]string{"local": "part.sh", "slurm": "part.sh", "kubernetes": "nats.yaml"} {
+		plain, shifted := written(target, file, 0), written(target, file, 100)
+		want := plain
+		if target != "kubernetes" {
+			want = port.ReplaceAllStringFunc(plain, func(p string) string { n, _ := strconv.Atoi(p); return strconv.Itoa(n + 100) })
+		}
+		if len(port.FindAllString(plain, -1)) < 9 || shifted != want {
+			t.Errorf("%s: %s", target, shifted)
 		}
 	}
 }

@@ -17,7 +17,7 @@ config=$MILEPOST_DIR/config.yaml
 run={{quote .Run}}
 name=$1 index=${2:-0}
 read -ra nats <<<"$MILEPOST_NATS_HOSTS"
-url=$(printf ',nats://%s:4222' "${nats[@]}")
+url=$(printf ',nats://%s:{{.Shifted 4222}}' "${nats[@]}")
 url=${url:1}
 streams={{.NATSServers}} # copies of each message
 
@@ -26,26 +26,26 @@ part() { # part NAME: its command, in command
   case $1 in
     nats)
       local routes
-      routes=$(printf ',%s:6222' "${nats[@]}")
-      command=("$milepost" nats --name "{{.Name}}-nats-$index" --dir "$MILEPOST_LOCAL/nats-$index" --listen "$MILEPOST_HOST:4222" --http "$MILEPOST_HOST:8222"
+      routes=$(printf ',%s:{{.Shifted 6222}}' "${nats[@]}")
+      command=("$milepost" nats --name "{{.Name}}-nats-$index" --dir "$MILEPOST_LOCAL/nats-$index" --listen "$MILEPOST_HOST:{{.Shifted 4222}}" --http "$MILEPOST_HOST:{{.Shifted 8222}}"
         --token-file "$MILEPOST_TOKEN_FILE")
-      if [ "${#nats[@]}" -gt 1 ]; then command+=(--cluster "$MILEPOST_HOST:6222" --routes "${routes:1}"); fi
+      if [ "${#nats[@]}" -gt 1 ]; then command+=(--cluster "$MILEPOST_HOST:{{.Shifted 6222}}" --routes "${routes:1}"); fi
       ;;
     serve)
-      command=("$milepost" worker serve -c "$config" "${messenger[@]}" --name "$(printf 'serve-%.50s-%s' "${MILEPOST_HOST//[^A-Za-z0-9]/-}" "$index")" --dir "$MILEPOST_LOCAL/serve-$index" --set "server.host=$MILEPOST_HOST" --set "server.port=$((8000 + index))" --set server.replicas=1)
+      command=("$milepost" worker serve -c "$config" "${messenger[@]}" --name "$(printf 'serve-%.50s-%s' "${MILEPOST_HOST//[^A-Za-z0-9]/-}" "$index")" --dir "$MILEPOST_LOCAL/serve-$index" --set "server.host=$MILEPOST_HOST" --set "server.port=$(({{.Shifted 8000}} + index))" --set server.replicas=1)
       ;;
     trainer)
-      command=("$milepost" trainer serve -c "$config" --listen "$MILEPOST_HOST:29600" --nodes {{.TrainerNodes}} --node "$index" --master "$MILEPOST_TRAINER_HOST:29500")
+      command=("$milepost" trainer serve -c "$config" --listen "$MILEPOST_HOST:{{.Shifted 29600}}" --nodes {{.TrainerNodes}} --node "$index" --master "$MILEPOST_TRAINER_HOST:{{.Shifted 29500}}")
       ;;
     shadow)
-      command=("$milepost" worker shadow -c "$config" "${messenger[@]}" --dir "$MILEPOST_LOCAL/shadow-$index" --metrics "$MILEPOST_HOST:$((9500 + index))"
+      command=("$milepost" worker shadow -c "$config" "${messenger[@]}" --dir "$MILEPOST_LOCAL/shadow-$index" --metrics "$MILEPOST_HOST:$(({{.Shifted 9500}} + index))"
         --set "probes.worker.streams.replicas=$streams" --set "probes.prober.streams.replicas=$streams")
       ;;
     rollout)
-      command=("$milepost" worker rollout -c "$config" "${messenger[@]}" --dir "$MILEPOST_LOCAL/rollout-$index" --metrics "$MILEPOST_HOST:$((9600 + index))")
+      command=("$milepost" worker rollout -c "$config" "${messenger[@]}" --dir "$MILEPOST_LOCAL/rollout-$index" --metrics "$MILEPOST_HOST:$(({{.Shifted 9600}} + index))")
       ;;
     run)
-      local where=(--set "probes.connect.url=$url" --set "probes.connect.token_file=$MILEPOST_TOKEN_FILE" --set probes.connect.timeout=5m --set "metrics.listen=$MILEPOST_HOST:9464"{{if not .OwnTrainer}} --set "trainer.address=$MILEPOST_TRAINER_HOST:29600"{{if .Transfer}} --set "weights.transfer.host=${MILEPOST_TRANSFER_HOST:-$MILEPOST_TRAINER_HOST}"{{end}}{{end}})
+      local where=(--set "probes.connect.url=$url" --set "probes.connect.token_file=$MILEPOST_TOKEN_FILE" --set probes.connect.timeout=5m --set "metrics.listen=$MILEPOST_HOST:{{.Shifted 9464}}"{{if not .OwnTrainer}} --set "trainer.address=$MILEPOST_TRAINER_HOST:{{.Shifted 29600}}"{{if .Transfer}} --set "weights.transfer.host=${MILEPOST_TRANSFER_HOST:-$MILEPOST_TRAINER_HOST}"{{end}}{{end}})
       if [ -e "$run/config.yaml" ]; then
         command=("$milepost" train --resume "$run" "${where[@]}")
       else
