@@ -46,16 +46,17 @@ type Slurm struct {
 
 // Kubernetes is what differs from cluster to cluster.
 type Kubernetes struct {
-	Namespace    string `yaml:"namespace"`     // of everything; it must exist
-	Image        string `yaml:"image"`         // of orchestrator, workers and NATS: target orchestrator of docker/Dockerfile
-	TrainerImage string `yaml:"trainer_image"` // target trainer
-	ServerImage  string `yaml:"server_image"`  // target server: vLLM with the milepost program
-	EngineImage  string `yaml:"engine_image"`  // Docker engine beside each pod that runs agents or tests, where sandbox.driver is docker
-	Claim        string `yaml:"claim"`         // PersistentVolumeClaim, ReadWriteMany, with run folder, model and tasks
-	Mount        string `yaml:"mount"`         // where it is mounted in every container
-	GPUResource  string `yaml:"gpu_resource"`  // name of the GPUs as a resource
-	NATSStorage  string `yaml:"nats_storage"`  // size of each NATS server's own volume
-	Sandbox      string `yaml:"sandbox"`       // security of pods that run agents' commands: privileged (bubblewrap needs namespaces) or none
+	Namespace    string         `yaml:"namespace"`     // of everything; it must exist
+	Image        string         `yaml:"image"`         // of orchestrator, workers and NATS: target orchestrator of docker/Dockerfile
+	TrainerImage string         `yaml:"trainer_image"` // target trainer
+	ServerImage  string         `yaml:"server_image"`  // target server: vLLM with the milepost program
+	EngineImage  string         `yaml:"engine_image"`  // Docker engine beside each pod that runs agents or tests, where sandbox.driver is docker
+	Claim        string         `yaml:"claim"`         // PersistentVolumeClaim, ReadWriteMany, with run folder, model and tasks
+	Mount        string         `yaml:"mount"`         // where it is mounted in every container
+	GPUResource  string         `yaml:"gpu_resource"`  // name of the GPUs as a resource
+	NATSStorage  string         `yaml:"nats_storage"`  // size of each NATS server's own volume
+	Pod          map[string]any `yaml:"pod"`           // further fields of every pod, such as {nodeSelector: {gpu: h100}}; not those that the manifests set
+	Sandbox      string         `yaml:"sandbox"`       // security of pods that run agents' commands: privileged (bubblewrap needs namespaces) or none
 }
 
 // The values of Config.Command.
@@ -74,6 +75,9 @@ func Default() Config {
 			Claim: "milepost-shared", Mount: "/shared", GPUResource: "nvidia.com/gpu", NATSStorage: "20Gi", Sandbox: "privileged"},
 	}
 }
+
+// podFields are those of a pod that the manifests set.
+var podFields = []string{"affinity", "automountServiceAccountToken", "containers", "initContainers", "restartPolicy", "securityContext", "terminationGracePeriodSeconds", "volumes"}
 
 var (
 	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -97,6 +101,11 @@ func (c Config) Validate() error {
 		}
 	}
 	k := c.Kubernetes
+	for _, name := range podFields {
+		if _, ok := k.Pod[name]; ok {
+			return milepost.E(op, milepost.KindInvalid, "kubernetes.pod has %s, which the manifests set; allowed: other fields of a pod, such as tolerations, nodeSelector, imagePullSecrets", name)
+		}
+	}
 	switch {
 	case c.Command != CommandTrain && c.Command != CommandRFT:
 		return milepost.E(op, milepost.KindInvalid, "command is %q; allowed: %s, %s", c.Command, CommandTrain, CommandRFT)

@@ -12,6 +12,8 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/goccy/go-yaml"
+
 	milepost "github.com/milepost-rl/milepost"
 )
 
@@ -175,6 +177,15 @@ func (s Spec) PerNode() int { return (s.Replicas + s.ServerNodes() - 1) / s.Serv
 
 // Shifted is a port as this run has it.
 func (s Spec) Shifted(port int) int { return port + s.PortOffset }
+
+// PodFields is kubernetes.pod as YAML, "" where it is empty.
+func (s Spec) PodFields() (string, error) {
+	if len(s.Kubernetes.Pod) == 0 {
+		return "", nil
+	}
+	b, err := yaml.MarshalWithOptions(s.Kubernetes.Pod, yaml.IndentSequence(true))
+	return strings.TrimRight(string(b), "\n"), err
+}
 
 // Program is the milepost program.
 func (s Spec) Program() string {

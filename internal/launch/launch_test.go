@@ -42,9 +42,16 @@ var variants = map[string]func(*Spec){
 	"own trainer": func(s *Spec) { cluster(s); s.OwnTrainer, s.Docker = true, false },
 	"all own":     func(s *Spec) { s.OwnServers, s.OwnTrainer, s.ShadowWorkers = true, true, 0 },
 	"no box":      func(s *Spec) { s.Kubernetes.Sandbox = "none" },
-	"one node":    func(s *Spec) { cluster(s); oneNode(s) },
-	"transfer":    func(s *Spec) { cluster(s); s.Transfer = true },
-	"yaml words":  func(s *Spec) { s.Name, s.Kubernetes.Namespace, s.Kubernetes.Claim = "on", "123", "null" },
+	"pod": func(s *Spec) {
+		cluster(s)
+		s.Kubernetes.Pod = map[string]any{
+			"nodeSelector": map[string]any{"gpu": "h100"}, "imagePullSecrets": []any{map[string]any{"name": "registry"}},
+			"tolerations": []any{map[string]any{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}},
+		}
+	},
+	"one node":   func(s *Spec) { cluster(s); oneNode(s) },
+	"transfer":   func(s *Spec) { cluster(s); s.Transfer = true },
+	"yaml words": func(s *Spec) { s.Name, s.Kubernetes.Namespace, s.Kubernetes.Claim = "on", "123", "null" },
 }
 
 func tool(t *testing.T, name string) string {
@@ -139,8 +146,8 @@ func TestSlurmTakesIt(t *testing.T) {
 	}
 }
 
-// kubernetesVersion is the oldest API that the manifests are for: podFailurePolicy is stable in it.
-const kubernetesVersion = "1.31.0"
+// kubernetesVersion is the oldest API that the manifests are for: init containers that go on are on by default in it.
+const kubernetesVersion = "1.29.0"
 
 // TestManifests: what Kubernetes gets fits the schemas of its API, strictly, and what refers to something finds it.
 func TestManifests(t *testing.T) {
@@ -336,6 +343,7 @@ func TestValidate(t *testing.T) {
 		`gpu is "h100"; allowed: "" (none), a100-40g, a100-80g, h100-80g, `:          func(c *Config) { c.GPU = "h100" },
 		`shape is "/models/m"; allowed: "" (none), qwen2.5-72b, qwen3-30b-a3b, qwen`: func(c *Config) { c.Shape = "/models/m" },
 		"port_offset is 30001; allowed: 0 to 30000":                                  func(c *Config) { c.PortOffset = 30001 },
+		"kubernetes.pod has volumes, which the manifests set; allowed: other":        func(c *Config) { c.Kubernetes.Pod = map[string]any{"volumes": nil} },
 		"replicas is 0":          func(c *Config) { c.Replicas = 0 },
 		"slurm.time is 1s":       func(c *Config) { c.Slurm.Time = time.Second },
 		"kubernetes.namespace":   func(c *Config) { c.Kubernetes.Namespace = "A b" },

@@ -94,6 +94,27 @@ func TestEngine(t *testing.T) {
 	}
 }
 
+// TestPodFields: what kubernetes.pod says is in every pod, and nothing is where it says nothing.
+func TestPodFields(t *testing.T) {
+	for name, want := range map[string]string{"cluster": "<nil>", "pod": "map[gpu:h100]"} {
+		s, pods := spec(variants[name]), 0
+		for file := range targets["kubernetes"] {
+			for _, o := range objects(t, s, file) {
+				if at(t, o, "spec", "template") == "<nil>" {
+					continue
+				}
+				pods++
+				if got := at(t, o, "spec", "template", "spec", "nodeSelector"); got != want {
+					t.Errorf("%s: %s has nodeSelector %s", name, file, got)
+				}
+			}
+		}
+		if pods != 6 {
+			t.Errorf("%s: %d pods", name, pods)
+		}
+	}
+}
+
 // TestOneUser: trainer and orchestrator, who write into each other's folders, are one user.
 func TestOneUser(t *testing.T) {
 	for name, c := range map[string]struct {
