@@ -35,7 +35,7 @@ study: deps build ## ablations; SIZE=smoke, default, larger or async
 e2e-real: deps build ## real models and packages; PART="images", "train" or "generate" alone
 	@build/e2e-real $(PART)
 
-images: build ## container images of orchestrator, worker, trainer and server; TARGETS="orchestrator worker"; TARGETS=check tries them
+images: build ## container images of orchestrator, trainer and server; TARGETS="orchestrator trainer"; TARGETS=check tries them
 	@build/images $(TARGETS)
 
 eval-scale: deps build ## 500 tasks by 4 attempts, killed and resumed; memory over time

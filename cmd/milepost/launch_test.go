@@ -253,7 +253,7 @@ func TestNATSCluster(t *testing.T) {
 	}
 }
 
-// TestImages builds the images of orchestrator and worker where no registry answers, and runs the program in them.
+// TestImages builds the image of orchestrator and workers where no registry answers, and runs the program in it.
 func TestImages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds images")
