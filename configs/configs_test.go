@@ -155,6 +155,8 @@ func TestFaults(t *testing.T) {
 		"context parallelism":     {"trainer:\n  ranks: 4\n  context_parallel: 3\n", `FILE:2: trainer.ranks, FILE:3: trainer.context_parallel: trainer: configs: trainer: context_parallel is 3; allowed: 0 (none), or a divisor of ranks, 4`},
 		"transfer from afar":      {"server:\n  urls: [\"http://10.0.0.9:8000\"]\nweights:\n  method: transfer\n", `host is 127.0.0.1, where the server http://10.0.0.9:8000 does not find the trainer`},
 		"trainer":                 {"trainer:\n  dtype: float8\n", `FILE:2: trainer.dtype: trainer: configs: trainer: dtype is "float8"; allowed: float32, bfloat16`},
+		"a GPU of no kind":        {"launch:\n  gpu: h100\n", `FILE:2: launch.gpu: launch: configs: launch: gpu is "h100"; allowed: "" (none), a100-40g, a100-80g, h100-80g, `},
+		"a shape of no model":     {"launch:\n  shape: /models/m\n", `FILE:2: launch.shape: launch: configs: launch: shape is "/models/m"; allowed: "" (none), qwen2.5-72b, qwen3-30b-a3b, `},
 		"threads":                 {"trainer:\n  threads: -1\n", `threads is -1; allowed: 0 (all) or more`},
 		"acceptance":              {"rft:\n  accept: all\n", `FILE:2: rft.accept: rft: configs: rft: accept is "all"; allowed: resolved, improved`},
 		"attempts":                {"rft:\n  attempts: 0\n", `attempts, minimum and concurrency must be 1 or more (got 0, 1, 8)`},
@@ -205,6 +207,9 @@ func TestShippedPlace(t *testing.T) {
 	_, err := configs.Load("quickstart", []string{"rollout.temperature=.5"})
 	if want := "--set rollout.temperature=.5: rollout.temperature: update.temperature is 1"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
+	}
+	if c, err := configs.Load("reference", []string{"launch.gpu=h100-80g", "launch.shape=Qwen3-8B"}); err != nil {
+		t.Errorf("%+v: %v", c.Launch, err)
 	}
 	// without sandbox.docker.image or trainer.ranks of this recipe, other errors come before this one
 	_, err = configs.Load("swe_mile_bug_repair_9b", []string{"launch.replicas=0"})

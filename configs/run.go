@@ -2,6 +2,7 @@ package configs
 
 import (
 	"slices"
+	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/benchmarks"
@@ -14,6 +15,7 @@ import (
 	"github.com/milepost-rl/milepost/env/testrun"
 	"github.com/milepost-rl/milepost/internal/launch"
 	"github.com/milepost-rl/milepost/internal/modeldir"
+	"github.com/milepost-rl/milepost/internal/plan"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/orchestrator"
 	"github.com/milepost-rl/milepost/orchestrator/telemetry"
@@ -193,7 +195,7 @@ func (c Run) Validate() error {
 		{"probes.server", server.Validate}, {"probes.worker", c.Probes.Worker.Validate}, {"credit", c.Credit.Validate},
 		{"update", c.Update.Validate}, {"weights", disk.Validate}, {"schedule", c.Schedule.Validate},
 		{"probes.connect", c.Probes.validateConnect}, {"rft", c.RFT.validate}, {"eval", c.Eval.Validate}, {"micro", c.Micro.validate}, {"tasks", c.Tasks.validate}, {"trainer", c.Trainer.validate},
-		{"yarn", c.Yarn.Validate}, {"launch", c.Launch.Validate}, {"trackers", c.Trackers.Validate}, {"metrics", c.Metrics.Validate},
+		{"yarn", c.Yarn.Validate}, {"launch", func() error { return validateLaunch(c.Launch) }}, {"trackers", c.Trackers.Validate}, {"metrics", c.Metrics.Validate},
 	} {
 		if err := part.check(); err != nil {
 			return milepost.E(op, milepost.KindInvalid, "%s: %w", part.section, err)
@@ -265,6 +267,18 @@ func (t Trainer) validate() error {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "context_parallel is %d and routing_replay true; allowed: one of them", t.ContextParallel)
 	}
 	return t.Lora.Validate()
+}
+
+// validateLaunch checks also what milepost plan alone knows.
+func validateLaunch(l launch.Config) error {
+	const op = "configs: launch"
+	switch {
+	case l.GPU != "" && !slices.Contains(plan.GPUs(), l.GPU):
+		return milepost.E(op, milepost.KindInvalid, "gpu is %q; allowed: \"\" (none), %s", l.GPU, strings.Join(plan.GPUs(), ", "))
+	case l.Shape != "" && !slices.Contains(modeldir.Presets(), strings.ToLower(l.Shape)):
+		return milepost.E(op, milepost.KindInvalid, "shape is %q; allowed: \"\" (none), %s", l.Shape, strings.Join(modeldir.Presets(), ", "))
+	}
+	return l.Validate()
 }
 
 // validateChat checks the chat endpoint; without an address it is not used, or --chat names it.

@@ -2,13 +2,9 @@ package launch
 
 import (
 	"regexp"
-	"slices"
-	"strings"
 	"time"
 
 	milepost "github.com/milepost-rl/milepost"
-	"github.com/milepost-rl/milepost/internal/modeldir"
-	"github.com/milepost-rl/milepost/internal/plan"
 )
 
 // Config says how many of each part there are and on which machines.
@@ -109,10 +105,6 @@ func (c Config) Validate() error {
 	switch {
 	case c.Command != CommandTrain && c.Command != CommandRFT:
 		return milepost.E(op, milepost.KindInvalid, "command is %q; allowed: %s, %s", c.Command, CommandTrain, CommandRFT)
-	case c.GPU != "" && !slices.Contains(plan.GPUs(), c.GPU):
-		return milepost.E(op, milepost.KindInvalid, "gpu is %q; allowed: \"\" (none), %s", c.GPU, strings.Join(plan.GPUs(), ", "))
-	case c.Shape != "" && !slices.Contains(modeldir.Presets(), strings.ToLower(c.Shape)):
-		return milepost.E(op, milepost.KindInvalid, "shape is %q; allowed: \"\" (none), %s", c.Shape, strings.Join(modeldir.Presets(), ", "))
 	case c.NATSServers != 1 && c.NATSServers != 3:
 		return milepost.E(op, milepost.KindInvalid, "nats_servers is %d; allowed: 1, or 3 for a cluster", c.NATSServers)
 	case c.PortOffset < 0 || c.PortOffset > 30000:

@@ -338,12 +338,10 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"nats_servers is 2":                                                          func(c *Config) { c.NATSServers = 2 },
-		`command is "eval"; allowed: train, rft`:                                     func(c *Config) { c.Command = "eval" },
-		`gpu is "h100"; allowed: "" (none), a100-40g, a100-80g, h100-80g, `:          func(c *Config) { c.GPU = "h100" },
-		`shape is "/models/m"; allowed: "" (none), qwen2.5-72b, qwen3-30b-a3b, qwen`: func(c *Config) { c.Shape = "/models/m" },
-		"port_offset is 30001; allowed: 0 to 30000":                                  func(c *Config) { c.PortOffset = 30001 },
-		"kubernetes.pod has volumes, which the manifests set; allowed: other":        func(c *Config) { c.Kubernetes.Pod = map[string]any{"volumes": nil} },
+		"nats_servers is 2":                                                   func(c *Config) { c.NATSServers = 2 },
+		`command is "eval"; allowed: train, rft`:                              func(c *Config) { c.Command = "eval" },
+		"port_offset is 30001; allowed: 0 to 30000":                           func(c *Config) { c.PortOffset = 30001 },
+		"kubernetes.pod has volumes, which the manifests set; allowed: other": func(c *Config) { c.Kubernetes.Pod = map[string]any{"volumes": nil} },
 		"replicas is 0":          func(c *Config) { c.Replicas = 0 },
 		"slurm.time is 1s":       func(c *Config) { c.Slurm.Time = time.Second },
 		"kubernetes.namespace":   func(c *Config) { c.Kubernetes.Namespace = "A b" },
@@ -358,11 +356,7 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	known := Default()
-	known.GPU, known.Shape = "h100-80g", "Qwen3-8B"
-	for _, c := range []Config{Default(), known} {
-		if err := c.Validate(); err != nil {
-			t.Error(err)
-		}
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
 	}
 }
