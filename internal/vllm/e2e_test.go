@@ -25,6 +25,7 @@ import (
 	"github.com/milepost-rl/milepost/orchestrator/supervise"
 	"github.com/milepost-rl/milepost/rollout"
 	"github.com/milepost-rl/milepost/rollout/policy"
+	"github.com/milepost-rl/milepost/rollout/toolcall"
 	"github.com/milepost-rl/milepost/trainer_bridge/weights"
 )
 
@@ -75,6 +76,7 @@ func TestE2EServer(t *testing.T) {
 	t.Run("KV cache is the planned one", e.cacheSize)
 	t.Run("port in use", e.portInUse)
 	t.Run("conversations are token exact", e.conversations)
+	t.Run("calls are read as the template writes them", e.calls)
 	t.Run("segments are the template's", e.segments)
 	t.Run("completions give the same tokens", e.completions)
 	t.Run("pause and resume", e.pause)
@@ -277,6 +279,23 @@ func (e *e2e) segments(t *testing.T) {
 	}
 	if !slices.Equal(pieces, want) {
 		t.Errorf("pieces %v\nwhole  %v", pieces, want)
+	}
+}
+
+// calls: the loop must read calls as the chat template writes them.
+func (e *e2e) calls(t *testing.T) {
+	o := opening(1, 1)
+	for format, ok := range map[string]bool{toolcall.Hermes: true, toolcall.Qwen3Coder: false} {
+		o.Format = format
+		for _, api := range []string{policy.APIGenerate, policy.APICompletions} {
+			c, err := e.model(t, api).Open(e.ctx, o)
+			if err == nil {
+				c.Close()
+			}
+			if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "does not read") {
+				t.Errorf("%s by %s: %v", format, api, err)
+			}
+		}
 	}
 }
 

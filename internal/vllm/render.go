@@ -14,6 +14,28 @@ type Message struct {
 	Content    string `json:"content"`
 	Name       string `json:"name,omitempty"`
 	ToolCallID string `json:"tool_call_id,omitempty"`
+	ToolCalls  []Call `json:"tool_calls,omitempty"`
+}
+
+// Call is a tool call of an assistant's message; a server hands its arguments to the template as the object that they are.
+type Call struct {
+	Name      string
+	Arguments string // a JSON object
+}
+
+// MarshalJSON writes the OpenAI form {"type":"function","function":{…}}.
+func (c Call) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{"id": "call_0", "type": "function", "function": map[string]string{"name": c.Name, "arguments": c.Arguments}})
+}
+
+// UnmarshalJSON reads it.
+func (c *Call) UnmarshalJSON(data []byte) error {
+	var in struct {
+		Function struct{ Name, Arguments string } `json:"function"`
+	}
+	err := json.Unmarshal(data, &in)
+	c.Name, c.Arguments = in.Function.Name, in.Function.Arguments
+	return err
 }
 
 // Tool is one tool as the server's chat template sees it.

@@ -181,16 +181,16 @@ func (m *TokenModel) openingTokens(ctx context.Context, o rollout.Opening) ([]in
 	if err != nil {
 		return nil, err
 	}
-	return ids, m.checkTools(ctx, r, p, ids)
+	return ids, m.checkTools(ctx, r, p, ids, o.Format)
 }
 
 // checkTools makes sure, once per list of tools, that the template shows them: one that ignores them gives a policy
 // that was never told what it can do.
-func (m *TokenModel) checkTools(ctx context.Context, r pooled, p vllm.Prompt, with []int32) error {
+func (m *TokenModel) checkTools(ctx context.Context, r pooled, p vllm.Prompt, with []int32, format string) error {
 	if len(p.Tools) == 0 {
 		return nil
 	}
-	var key string
+	key := format + "\x00"
 	for _, t := range p.Tools {
 		key += t.Name + "\x00"
 	}
@@ -200,6 +200,7 @@ func (m *TokenModel) checkTools(ctx context.Context, r pooled, p vllm.Prompt, wi
 	if known {
 		return nil
 	}
+	tools := p.Tools
 	p.Tools = nil
 	without, err := r.render(ctx, p)
 	if err != nil {
@@ -208,6 +209,9 @@ func (m *TokenModel) checkTools(ctx context.Context, r pooled, p vllm.Prompt, wi
 	if slices.Equal(with, without) {
 		return milepost.E("policy: open", milepost.KindInvalid,
 			"the server's chat template does not render tools; set the token model's tools to %q, or to %q for a policy that knows them", ToolsSystem, ToolsNone)
+	}
+	if err := checkCalls(ctx, r, m.template, tools, format); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/milepost-rl/milepost"
 	"github.com/milepost-rl/milepost/internal/vllm"
 	"github.com/milepost-rl/milepost/rollout"
+	"github.com/milepost-rl/milepost/rollout/toolcall"
 )
 
 var testTools = []rollout.ToolSpec{{Name: "search", Description: "Find <|im_end|>-free text.", Parameters: json.RawMessage(`{"type":"object"}`)}}
@@ -292,6 +293,44 @@ func TestTemplatesThatChangeHistoryAreRefused(t *testing.T) {
 				t.Errorf("error %v\nwant KindInvalid with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestTemplateThatWritesCallsOtherwise: a model writes calls as its template does, so the loop must read those.
+func TestTemplateThatWritesCallsOtherwise(t *testing.T) {
+	hermes := func(c vllm.Call) string {
+		return fmt.Sprintf("<tool_call>\n{\"name\": %q, \"arguments\": %s}\n</tool_call>", c.Name, c.Arguments)
+	}
+	coder := func(c vllm.Call) string {
+		return fmt.Sprintf("<tool_call>\n<function=%s>\n<parameter=x>\nDUMMY\n</parameter>\n</function>\n</tool_call>", c.Name)
+	}
+	for _, c := range []struct {
+		format string
+		write  func(vllm.Call) string
+		ok     bool
+	}{
+		{toolcall.Hermes, hermes, true},
+		{toolcall.Hermes, coder, false},
+		{toolcall.Qwen3Coder, coder, true},
+		{toolcall.Qwen3Coder, hermes, false},
+		{toolcall.Hermes, func(vllm.Call) string { return "" }, true}, // shows no calls
+		{toolcall.BashBlock, hermes, true},                            // read as plain text
+	} {
+		f := newFake()
+		f.render = func(p fakePrompt) string {
+			return chatML(p, func(i, n int, m vllm.Message) string {
+				for _, call := range m.ToolCalls {
+					m.Content += c.write(call)
+				}
+				return plain(i, n, m)
+			})
+		}
+		o := testOpening(1)
+		o.Format = c.format
+		_, err := newTestModel(t, f, APIGenerate).Open(t.Context(), o)
+		if c.ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "which rollout.tool_format "+c.format+" does not read") {
+			t.Errorf("%s: %v", c.format, err)
+		}
 	}
 }
 
