@@ -198,10 +198,23 @@ func optimizerSteps(cfg configs.Run) int {
 	return u.Epochs * min(u.Minibatches, episodes)
 }
 
+// atOnce is how many episodes are under way at once: where a launched run has rollout workers, what they have slots for, which
+// schedule.concurrency bounds in mode async alone.
+func atOnce(cfg configs.Run) int {
+	slots := cfg.Launch.RolloutWorkers * cfg.Workers.Worker.Slots
+	switch {
+	case slots == 0:
+		return cfg.Schedule.Concurrency
+	case cfg.Schedule.Mode == orchestrator.ModeAsync:
+		return min(slots, cfg.Schedule.Concurrency)
+	}
+	return slots
+}
+
 func (f *planFlags) workload(cfg configs.Run, longest int) plan.Workload {
 	s, l := cfg.Schedule, cfg.Launch
 	w := plan.Workload{
-		Episodes: s.GroupsPerUpdate * s.GroupSize, Begun: max(1, s.Sampling.Oversample), Concurrency: s.Concurrency, Async: s.Mode == orchestrator.ModeAsync,
+		Episodes: s.GroupsPerUpdate * s.GroupSize, Begun: max(1, s.Sampling.Oversample), Concurrency: atOnce(cfg), Async: s.Mode == orchestrator.ModeAsync,
 		Context: f.context, Sampled: f.sampled, Turns: f.turns, Probes: f.probes, Tool: f.tool.Seconds(), Test: f.test.Seconds(),
 		Slots: cfg.Probes.Worker.Slots * max(1, l.ShadowWorkers),
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/milepost-rl/milepost/configs"
 	"github.com/milepost-rl/milepost/internal/plan"
+	"github.com/milepost-rl/milepost/orchestrator"
 )
 
 // TestPlanRecipes: every recipe that names its GPUs fits them.
@@ -41,6 +42,24 @@ func TestPlanOneNode(t *testing.T) {
 }
 
 // TestPlanHeaderOfRFT: the commands at the top of nebius_rft are ones that the program and its configuration take.
+func TestPlanReckonsWithSlotsOfRolloutWorkers(t *testing.T) {
+	for want, change := range map[int]func(*configs.Run){
+		300: func(c *configs.Run) { c.Launch.RolloutWorkers = 0 },
+		128: func(c *configs.Run) { c.Launch.RolloutWorkers = 4 },
+		640: func(c *configs.Run) { c.Launch.RolloutWorkers = 20 },
+		299: func(c *configs.Run) {
+			c.Launch.RolloutWorkers, c.Schedule.Concurrency, c.Schedule.Mode = 20, 299, orchestrator.ModeAsync
+		},
+	} {
+		cfg := configs.Default()
+		cfg.Schedule.Concurrency, cfg.Workers.Worker.Slots = 300, 32
+		change(&cfg)
+		if got := atOnce(cfg); got != want {
+			t.Errorf("%d episodes at once, want %d", got, want)
+		}
+	}
+}
+
 func TestPlanHeaderOfRFT(t *testing.T) {
 	text, err := os.ReadFile("../../configs/nebius_rft.yaml")
 	if err != nil {
