@@ -1,7 +1,9 @@
 package configs
 
 import (
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	milepost "github.com/milepost-rl/milepost"
@@ -251,6 +253,11 @@ func (t TaskSets) validate() error {
 func (t Trainer) validate() error {
 	if t.DType != "float32" && t.DType != "bfloat16" {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "dtype is %q; allowed: float32, bfloat16", t.DType)
+	}
+	if host, port, err := net.SplitHostPort(t.Address); t.Address != "" && !strings.HasPrefix(t.Address, "unix:") {
+		if n, bad := strconv.Atoi(port); err != nil || host == "" || bad != nil || n < 1 || n > 65535 {
+			return milepost.E("configs: trainer", milepost.KindInvalid, "address is %q; allowed: HOST:PORT, unix:PATH, or \"\" for a trainer of the run's own", t.Address)
+		}
 	}
 	if t.Threads < 0 {
 		return milepost.E("configs: trainer", milepost.KindInvalid, "threads is %d; allowed: 0 (all) or more", t.Threads)

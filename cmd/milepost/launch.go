@@ -82,8 +82,8 @@ func launchSpec(cfg configs.Run) (launch.Spec, error) {
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "model and tasks.train must be set")
 	case cfg.Probes.Server.Token != "" || strings.Contains(cfg.Probes.Connect.URL, "@"):
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "probes holds a secret (server.token, or one in connect.url), and what is launched has it in files that others read; the parts take it from a file: see docs/launch.md")
-	case secretOf(cfg.Server.Env, cfg.Server.Args) != "":
-		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "%s is a secret by its name, and what is launched has it in files that others read: give it to the servers otherwise, for example in their environment", secretOf(cfg.Server.Env, cfg.Server.Args))
+	case secretOf(cfg) != "":
+		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "%s is a secret by its name, and what is launched has it in files that others read: give it to the servers otherwise, for example in their environment", secretOf(cfg))
 	case cfg.Probes.Connect.URL != "":
 		return launch.Spec{}, milepost.E(op, milepost.KindInvalid, "probes.connect.url is set; launch starts a messenger of its own: leave it empty")
 	}
@@ -101,22 +101,33 @@ func launchSpec(cfg configs.Run) (launch.Spec, error) {
 	}, nil
 }
 
-// secretOf names the setting of a server that is a key by its name; "" where none is. A word counts by its end:
-// TOKENIZERS_PARALLELISM and MAX_TOKENS are no keys.
-func secretOf(env map[string]string, args []string) string {
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		for word := range strings.SplitSeq(strings.ToUpper(name), "_") {
-			for _, end := range []string{"TOKEN", "KEY", "SECRET", "PASSWORD"} {
-				if strings.HasSuffix(word, end) {
-					return "server.env." + name
-				}
+// secretOf names the setting that is a key by its name; "" where none is. A word counts by its end: TOKENIZERS_PARALLELISM and
+// MAX_TOKENS are no keys. Of flags the last word counts: --long-prefill-token-threshold is none.
+func secretOf(cfg configs.Run) string {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Server.Env)) {
+		if slices.ContainsFunc(strings.Split(name, "_"), endsLikeKey) {
+			return "server.env." + name
+		}
+	}
+	for field, args := range map[string][]string{"args": cfg.Server.Args, "command": cfg.Server.Command} {
+		for _, a := range args {
+			if name, _, assigns := strings.Cut(a, "="); (assigns || strings.HasPrefix(a, "-")) && endsLikeKey(name) {
+				return name + " of server." + field
 			}
 		}
 	}
-	for _, a := range args {
-		if name, _, _ := strings.Cut(a, "="); name == "--api-key" {
-			return "--api-key of server.args"
+	for _, name := range slices.Sorted(maps.Keys(cfg.Policy.Chat.Extra)) {
+		if endsLikeKey(name) {
+			return "policy.chat.extra." + name
 		}
 	}
+	if slices.ContainsFunc(cfg.Server.URLs, func(u string) bool { return strings.Contains(u, "@") }) {
+		return "what stands before @ in server.urls"
+	}
 	return ""
+}
+
+func endsLikeKey(name string) bool {
+	name = strings.ToUpper(name)
+	return slices.ContainsFunc([]string{"TOKEN", "KEY", "SECRET", "PASSWORD"}, func(end string) bool { return strings.HasSuffix(name, end) })
 }

@@ -38,6 +38,11 @@ func newNATSCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			release, err := lockDir(n.dir)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = release() }()
 			s, err := server.NewServer(opts)
 			if err != nil {
 				return milepost.E("nats", milepost.KindInvalid, "%w", err)

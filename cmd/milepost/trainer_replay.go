@@ -62,6 +62,9 @@ func newTrainerReplayCommand() *cobra.Command {
 
 // replayBatch makes the update of a batch file with a trainer of its own.
 func replayBatch(ctx context.Context, batch string, o replayOptions) (metrics map[string]float64, err error) {
+	if left, err := os.ReadDir(o.save); o.save != "" && (err == nil && len(left) > 0 || err != nil && !os.IsNotExist(err)) {
+		return nil, &usageError{fmt.Errorf("--save %s exists and is not empty; allowed: a directory that does not exist", o.save)}
+	}
 	folder, update, err := batchOf(batch)
 	if err != nil {
 		return nil, err

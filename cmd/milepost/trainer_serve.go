@@ -28,8 +28,8 @@ func newTrainerServeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, _, err := net.SplitHostPort(listen); err != nil {
-				return &usageError{fmt.Errorf("--listen is %q; allowed: HOST:PORT", listen)}
+			if _, port, err := net.SplitHostPort(listen); err != nil || !isPort(port) {
+				return &usageError{fmt.Errorf("--listen is %q; allowed: HOST:PORT, port 0 (any free one) to 65535", listen)}
 			}
 			if nodes < 1 || node < 0 || node >= nodes {
 				return &usageError{fmt.Errorf("--node is %d of --nodes %d; allowed: 0 to nodes - 1", node, nodes)}
@@ -37,7 +37,7 @@ func newTrainerServeCommand() *cobra.Command {
 			torchrun := []string{"--standalone"}
 			if nodes > 1 {
 				host, port, err := net.SplitHostPort(master)
-				if err != nil {
+				if err != nil || host == "" || !isPort(port) {
 					return &usageError{fmt.Errorf("--master is %q; allowed with several nodes: HOST:PORT of the first", master)}
 				}
 				torchrun = []string{"--nnodes", strconv.Itoa(nodes), "--node-rank", strconv.Itoa(node), "--master-addr", host, "--master-port", port}
@@ -59,4 +59,9 @@ func newTrainerServeCommand() *cobra.Command {
 	c.Flags().IntVar(&node, "node", 0, "which of them this is, from 0")
 	c.Flags().StringVar(&master, "master", "", "HOST:PORT at which the nodes meet, on the first")
 	return c
+}
+
+func isPort(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 0 && n <= 65535
 }

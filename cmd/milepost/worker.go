@@ -40,10 +40,21 @@ func (f *natsFlags) register(c *cobra.Command) {
 	fl.DurationVar(&f.Timeout, "connect-timeout", f.Timeout, "how long to wait for the first connection")
 }
 
-// over returns the configuration's connection with what the flags say instead, which must name a server.
+// over returns the configuration's connection with what the flags say instead, field by field; one of them must name a server.
 func (f *natsFlags) over(c *cobra.Command, cfg shadow.ConnectConfig) (shadow.ConnectConfig, error) {
-	if f.URL != "" || cfg.URL == "" {
-		cfg = f.ConnectConfig
+	if cfg == (shadow.ConnectConfig{}) {
+		cfg = shadow.DefaultConnect()
+	}
+	for flag, field := range map[string][2]*string{
+		"nats": {&cfg.URL, &f.URL}, "creds": {&cfg.Creds, &f.Creds}, "token-file": {&cfg.TokenFile, &f.TokenFile},
+		"tls-ca": {&cfg.TLSCA, &f.TLSCA}, "tls-cert": {&cfg.TLSCert, &f.TLSCert}, "tls-key": {&cfg.TLSKey, &f.TLSKey},
+	} {
+		if c.Flags().Changed(flag) {
+			*field[0] = *field[1]
+		}
+	}
+	if c.Flags().Changed("connect-timeout") {
+		cfg.Timeout = f.Timeout
 	}
 	if cfg.URL == "" {
 		return cfg, &usageError{fmt.Errorf("no NATS server; give --nats URL; see %s --help", c.CommandPath())}

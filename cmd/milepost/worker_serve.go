@@ -112,6 +112,11 @@ func (f *serveFlags) serve(c *cobra.Command, cfg configs.Run) (err error) {
 	}
 	var own *supervise.Service
 	if f.url == "" {
+		release, err := lockDir(f.dir)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = release() }()
 		if own, offer.URL, err = f.service(ctx, cfg.Server, say); err != nil {
 			return err
 		}
