@@ -77,6 +77,7 @@ var podFields = []string{"affinity", "automountServiceAccountToken", "containers
 
 var (
 	dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	word     = regexp.MustCompile(`^[A-Za-z0-9._/:@,+-]*$`)
 	quantity = regexp.MustCompile(`^[0-9]+(Ki|Mi|Gi|Ti)$`)
 )
 
@@ -123,6 +124,20 @@ func (c Config) Validate() error {
 		return milepost.E(op, milepost.KindInvalid, "kubernetes.sandbox is %q; allowed: privileged, none", k.Sandbox)
 	case k.Image == "" || k.TrainerImage == "" || k.ServerImage == "" || k.EngineImage == "" || k.GPUResource == "":
 		return milepost.E(op, milepost.KindInvalid, "kubernetes.image, trainer_image, server_image, engine_image and gpu_resource must be set")
+	}
+	return c.checkWords()
+}
+
+// checkWords refuses what would end the word in a manifest or batch file that it stands for.
+func (c Config) checkWords() error {
+	k := c.Kubernetes
+	for _, f := range []struct{ name, value string }{
+		{"kubernetes.image", k.Image}, {"kubernetes.trainer_image", k.TrainerImage}, {"kubernetes.server_image", k.ServerImage}, {"kubernetes.engine_image", k.EngineImage},
+		{"kubernetes.gpu_resource", k.GPUResource}, {"kubernetes.mount", k.Mount}, {"slurm.partition", c.Slurm.Partition}, {"slurm.cpus", c.Slurm.CPUs}, {"slurm.account", c.Slurm.Account},
+	} {
+		if !word.MatchString(f.value) {
+			return milepost.E("launch: configuration", milepost.KindInvalid, "%s is %q; allowed: letters, digits and any of . _ - / : @ , +", f.name, f.value)
+		}
 	}
 	return nil
 }

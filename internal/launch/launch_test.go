@@ -338,7 +338,9 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"nats_servers is 2":                                                   func(c *Config) { c.NATSServers = 2 },
+		"nats_servers is 2": func(c *Config) { c.NATSServers = 2 },
+		`kubernetes.image is "a: b #c\nd: e"; allowed: letters`:               func(c *Config) { c.Kubernetes.Image = "a: b #c\nd: e" },
+		`slurm.account is "x\n#SBATCH --wrap=1"; allowed: letters`:            func(c *Config) { c.Slurm.Account = "x\n#SBATCH --wrap=1" },
 		`command is "eval"; allowed: train, rft`:                              func(c *Config) { c.Command = "eval" },
 		"port_offset is 30001; allowed: 0 to 30000":                           func(c *Config) { c.PortOffset = 30001 },
 		"kubernetes.pod has volumes, which the manifests set; allowed: other": func(c *Config) { c.Kubernetes.Pod = map[string]any{"volumes": nil} },
