@@ -63,12 +63,15 @@ def main(argv: list[str] | None = None) -> int:
         from milepost_trainer import loss
 
         return loss.main([args.case])
-    from milepost_trainer.errors import TrainerError
+    from milepost_trainer.errors import as_trainer_error
 
     try:
         return run(args)
-    except (TrainerError, OSError) as e:
-        print(f"milepost_trainer {args.command}: {e}", file=sys.stderr)
+    except Exception as e:
+        if args.command == "serve":
+            raise
+        what = " ".join(str(v) for v in vars(args).values() if isinstance(v, str))  # the command and its paths
+        print(f"milepost_trainer {what}: {as_trainer_error(e)}", file=sys.stderr)
         return 1
 
 
@@ -105,7 +108,10 @@ def run(args) -> int:
         return 0
     if args.command == "export":
         from milepost_trainer import checkpoint, lora, options, trainer
+        from milepost_trainer.errors import TrainerError
 
+        if os.path.exists(args.out):
+            raise TrainerError("conflict", f"{args.out} exists; allowed: a directory that does not")
         t = trainer.Trainer()
         if (about := lora.read_about(args.checkpoint)) is not None:
             t.init(args.checkpoint, "", "float32", 0, options=options.Options(lora=lora.config_of(about)))

@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import warnings
 
 import torch
@@ -54,7 +55,7 @@ def save(trainer: Trainer, path: str) -> None:
         "weights_sha256": policy.weights_sha256(trainer.policy, group),
     }
     with _directory(group, path) as tmp:
-        with _storage():
+        with _storage(path):
             dcp.save(_state(trainer), checkpoint_id=os.path.join(tmp, STATE), no_dist=group.world == 1)
         with group.together():
             if group.first:
@@ -75,7 +76,7 @@ def _state(trainer: Trainer) -> dict:
 
 
 @contextlib.contextmanager
-def _storage():
+def _storage(path: str = ""):
     """Turns a failure of torch.distributed.checkpoint, which it raises on all ranks, into the first rank's own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
@@ -84,6 +85,11 @@ def _storage():
         except CheckpointException as e:
             rank, (fault, _) = min(e.failures.items())
             known = as_trainer_error(fault)
+            if "inline_container" in str(fault) and path:  # PyTorch's writer says no more of a file that it could not write
+                free = shutil.disk_usage(os.path.dirname(path) or ".").free >> 20
+                raise TrainerError(
+                    "unavailable", f"rank {rank}: {path} cannot be written ({free} MB are free there): {known}"
+                ) from e
             raise TrainerError(known.kind, f"rank {rank}: {known}") from e
 
 

@@ -144,5 +144,8 @@ def test_init_of_a_checkpoint_names_the_way_out(tiny, tmp_path, capsys):
         other.init(str(tmp_path / "c"), "", "float32", 0)
     assert e.value.kind == "invalid" and other.net is None
     assert cli.main(["export", str(tmp_path / "c"), str(tmp_path / "m")]) == 0
+    kept = (tmp_path / "m" / "config.json").stat().st_ino
+    assert cli.main(["export", str(tmp_path / "c"), str(tmp_path / "m")]) == 1, "what is there stays"
+    assert "exists; allowed" in capsys.readouterr().err and (tmp_path / "m" / "config.json").stat().st_ino == kept
     other.init(str(tmp_path / "m"), "", "float32", 0)
     assert same(weights(tiny), weights(other)) and other.batch_ids == [] and other.updates == 0
