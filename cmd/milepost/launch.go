@@ -109,10 +109,13 @@ func secretOf(cfg configs.Run) string {
 			return "server.env." + name
 		}
 	}
-	for field, args := range map[string][]string{"args": cfg.Server.Args, "command": cfg.Server.Command} {
-		for _, a := range args {
+	for _, words := range []struct {
+		field string
+		args  []string
+	}{{"args", cfg.Server.Args}, {"command", cfg.Server.Command}} {
+		for _, a := range words.args {
 			if name, _, assigns := strings.Cut(a, "="); (assigns || strings.HasPrefix(a, "-")) && endsLikeKey(name) {
-				return name + " of server." + field
+				return name + " of server." + words.field
 			}
 		}
 	}

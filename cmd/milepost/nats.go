@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -123,13 +121,4 @@ func (n natsServer) options() (*server.Options, error) {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "nats-route", Host: r, User: url.UserPassword("milepost", token)})
 	}
 	return o, nil
-}
-
-func hostPort(flag, text string) (string, int, error) {
-	host, port, err := net.SplitHostPort(text)
-	n, bad := strconv.Atoi(port)
-	if err != nil || bad != nil || n < 1 || n > 65535 {
-		return "", 0, &usageError{fmt.Errorf("%s is %q; allowed: HOST:PORT", flag, text)}
-	}
-	return host, n, nil
 }

@@ -118,10 +118,8 @@ func runRFT(ctx context.Context, cfg configs.Run, p *progress, from demoSource, 
 		return err
 	}
 	defer release()
-	if cfg.Model != "" {
-		if cfg.Model, err = cfg.Yarn.Stretch(cfg.Model, filepath.Join(cfg.Run.Dir, "model-yarn")); err != nil {
-			return err
-		}
+	if err := stretch(&cfg, cfg.Run.Dir); err != nil {
+		return err
 	}
 	demos, err := from.demos()
 	if err != nil {

@@ -89,10 +89,16 @@ func loadRun(flags configFlags, resume string) (configs.Run, error) {
 			return cfg, milepost.Wrap("load configuration", milepost.KindInvalid, err)
 		}
 	}
-	if cfg.Model != "" {
-		cfg.Model, err = cfg.Yarn.Stretch(cfg.Model, filepath.Join(cfg.Run.Dir, "model-yarn"))
-	}
+	err = stretch(&cfg, cfg.Run.Dir)
 	return cfg, err
+}
+
+// stretch lets the configuration name the model with its longer context, made in dir; nothing where it names none, or no yarn.
+func stretch(cfg *configs.Run, dir string) (err error) {
+	if cfg.Model != "" {
+		cfg.Model, err = cfg.Yarn.Stretch(cfg.Model, filepath.Join(dir, "model-yarn"))
+	}
+	return err
 }
 
 // machinery is what a run works with. Parts that are set were started by the caller and stay the caller's; the rest is

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"syscall"
@@ -28,7 +27,7 @@ func newTrainerServeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, port, err := net.SplitHostPort(listen); err != nil || !isPort(port) {
+			if _, _, ok := splitPort(listen); !ok {
 				return &usageError{fmt.Errorf("--listen is %q; allowed: HOST:PORT, port 0 (any free one) to 65535", listen)}
 			}
 			if nodes < 1 || node < 0 || node >= nodes {
@@ -36,11 +35,11 @@ func newTrainerServeCommand() *cobra.Command {
 			}
 			torchrun := []string{"--standalone"}
 			if nodes > 1 {
-				host, port, err := net.SplitHostPort(master)
-				if err != nil || host == "" || !isPort(port) {
+				host, port, ok := splitPort(master)
+				if !ok || host == "" || port == 0 {
 					return &usageError{fmt.Errorf("--master is %q; allowed with several nodes: HOST:PORT of the first", master)}
 				}
-				torchrun = []string{"--nnodes", strconv.Itoa(nodes), "--node-rank", strconv.Itoa(node), "--master-addr", host, "--master-port", port}
+				torchrun = []string{"--nnodes", strconv.Itoa(nodes), "--node-rank", strconv.Itoa(node), "--master-addr", host, "--master-port", strconv.Itoa(port)}
 			}
 			argv, env, err := trainerCommand(cfg.Trainer, torchrun, "--listen", listen)
 			if err != nil {
@@ -59,9 +58,4 @@ func newTrainerServeCommand() *cobra.Command {
 	c.Flags().IntVar(&node, "node", 0, "which of them this is, from 0")
 	c.Flags().StringVar(&master, "master", "", "HOST:PORT at which the nodes meet, on the first")
 	return c
-}
-
-func isPort(text string) bool {
-	n, err := strconv.Atoi(text)
-	return err == nil && n >= 0 && n <= 65535
 }

@@ -79,10 +79,8 @@ func (f *serveFlags) load(c *cobra.Command) (configs.Run, error) {
 	case f.url == "" && f.advertise == "" && listensEverywhere(cfg.Server.Host):
 		return cfg, &usageError{fmt.Errorf("server.host is %s, an address that the run cannot call; give --advertise http://HOST:PORT and server.port", cfg.Server.Host)}
 	}
-	if cfg.Model != "" { // as the run does
-		if cfg.Model, err = cfg.Yarn.Stretch(cfg.Model, filepath.Join(f.dir, "model-yarn")); err != nil {
-			return cfg, err
-		}
+	if err := stretch(&cfg, f.dir); err != nil { // as the run does
+		return cfg, err
 	}
 	cfg.Probes.Connect, err = f.nats.over(c, cfg.Probes.Connect)
 	return cfg, err
