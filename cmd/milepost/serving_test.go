@@ -196,6 +196,19 @@ func (r *replicaRig) identity(name string) *serverIdentity {
 	return id
 }
 
+// let makes a stand-in behave in one of the ways of standInEnv until the function it returns is called.
+func (r *replicaRig) let(name, what string) (stop func()) {
+	r.t.Helper()
+	file := filepath.Join(r.dir, fmt.Sprint(r.identity(name).Port)+"."+what)
+	write(r.t, file, "")
+	return func() {
+		r.t.Helper()
+		if err := os.Remove(file); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
 func (r *replicaRig) kill(name string) {
 	r.t.Helper()
 	if err := syscall.Kill(-r.identity(name).Identity.PID, syscall.SIGKILL); err != nil {
@@ -242,14 +255,11 @@ func TestADeafReplicaIsQuarantinedAlone(t *testing.T) {
 	r := newReplicaRig(t, func(*configs.Run) {})
 	r.until("joining v-1", "joining v-1")
 	r.push(0)
-	deaf := filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-1").Port)+".deaf")
-	write(t, deaf, "")
+	hears := r.let("vllm-1", "deaf")
 	if f := r.push(1); f["replicas_open"] != 1 || f["replicas_quarantined"] != 1 || f["push_quarantined"] != 1 {
 		t.Errorf("figures %v, want one quarantined", f)
 	}
-	if err := os.Remove(deaf); err != nil {
-		t.Fatal(err)
-	}
+	hears()
 	r.push(2)
 	r.until("open v2", "open v2")
 	// Older weights, as at the end of a run whose best are not the last: what was sampled of the newer ones is dropped.
@@ -267,8 +277,7 @@ func TestAPushWaitsForAReplicaThatIsBroughtWeights(t *testing.T) {
 	r := newReplicaRig(t, func(*configs.Run) {})
 	r.until("joining v-1", "joining v-1")
 	r.push(0)
-	waits := filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-1").Port)+".waits")
-	write(t, waits, "")
+	goOn := r.let("vllm-1", "waits")
 	r.kill("vllm-1")
 	r.until("open v0")
 	r.until("open v0", "shut v-1") // up again, and in the middle of its reload
@@ -284,9 +293,7 @@ func TestAPushWaitsForAReplicaThatIsBroughtWeights(t *testing.T) {
 		t.Error("the push returned and left a replica behind")
 	case <-time.After(200 * time.Millisecond):
 	}
-	if err := os.Remove(waits); err != nil {
-		t.Fatal(err)
-	}
+	goOn()
 	<-done
 	r.until("open v1", "open v1")
 }
@@ -296,8 +303,7 @@ func TestAPushToAReplicaThatIsGoneDoesNotReviveIt(t *testing.T) {
 	r := newReplicaRig(t, func(*configs.Run) {})
 	r.until("joining v-1", "joining v-1")
 	r.push(0)
-	waits := filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-1").Port)+".waits")
-	write(t, waits, "")
+	goOn := r.let("vllm-1", "waits")
 	done := make(chan struct{})
 	go func() { defer close(done); r.push(1) }()
 	r.until("open v1", "shut v0")
@@ -311,9 +317,7 @@ func TestAPushToAReplicaThatIsGoneDoesNotReviveIt(t *testing.T) {
 	r.mu.Unlock()
 	r.down(lost) // as where its worker fell silent and its server lives on
 	r.lose(lost, errors.New("silent"))
-	if err := os.Remove(waits); err != nil {
-		t.Fatal(err)
-	}
+	goOn()
 	<-done
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -327,7 +331,7 @@ func TestAPushThatNobodyTakesFails(t *testing.T) {
 	r := newReplicaRig(t, func(c *configs.Run) { c.Server.Replicas = 1 })
 	r.until("joining v-1")
 	r.push(0)
-	write(t, filepath.Join(r.dir, fmt.Sprint(r.identity("vllm-0").Port)+".deaf"), "")
+	r.let("vllm-0", "deaf")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "model.safetensors"), "0.5")
 	r.trainer.weight.Store(0.5)
